@@ -50,8 +50,9 @@ test-processors: $(READY)
 	$(BIN)/python -m tests.processors $(PROCESSORS)
 
 # Real federations on this machine: a SuperLink with TLS and authentication, nodes, kills; Ray simulations.
-# Each file's federation is shared by its tests, so a group of tests stays in one process.
-FLOWER := -q -n 2 --dist loadgroup tests/flower src/bonafed/flower
+# Each file's federation is shared by its tests, so a group of tests stays in one process; groups begin in the
+# order of tests/flower/conftest.py, not of how many tests they have.
+FLOWER := -q -n 2 --dist loadgroup --no-loadscope-reorder tests/flower src/bonafed/flower
 test-flower: $(FLOWER_READY)
 	$(BIN)/pytest $(FLOWER)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bonafed.flower.link import FlowerTransport
 from bonafed.flower.trial_federation import trial_settings
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
@@ -22,6 +23,7 @@ from bonafed.runs.folder import SUMMARY, read_json
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import RunResult, train
 from tests.flower.harness import NAMES, PARTICIPATE, Trial
+from tests.oracles import wire
 
 COSTS = {"ada": 0.61, "ben": 0.95, "cyd": 1.32, "dan": 0.55}
 SHARED: dict[str, Any] = {
@@ -146,3 +148,12 @@ def require_balance(trial: Trial, summary: Mapping[str, Any], members: tuple[str
             if column in statement["columns"] and account[key] is not None:
                 told = statement["columns"][column][place]
                 assert abs(told - account[key]) <= 1e-6 * max(1.0, abs(told)), (name, column)
+
+
+def hostile(trial: Trial, transport: FlowerTransport, run: str, kind: str, *rest: Any) -> dict[str, Any]:
+    """What ada answers a server that has the operator's key, and is written from the wire format alone."""
+    data = wire.message(trial.folder.operator_key.read_bytes(), run, "ada", kind, *rest)
+    answer = transport.exchange({"ada": data}, 60.0)["ada"]
+    assert isinstance(answer, bytes), answer
+    fields, _ = wire.answer(answer, trial.membership.members["ada"])
+    return fields

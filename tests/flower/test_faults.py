@@ -24,6 +24,7 @@ from tests.flower.clinics import (
     begin,
     command,
     furnish,
+    hostile,
     locally,
     of_module,
     on_federation,
@@ -195,15 +196,6 @@ def test_a_report_of_another_is_refused_and_whoever_sent_it_is_named(
             clinics.stop(name)
             clinics.start(name, PARTICIPATE)
         clinics.await_connected(*forgers)
-
-
-def hostile(clinics: Trial, transport: FlowerTransport, run: str, kind: str, *rest: Any) -> dict[str, Any]:
-    """What ada answers a server that has the operator's key, and is written from the wire format alone."""
-    data = wire.message(clinics.folder.operator_key.read_bytes(), run, "ada", kind, *rest)
-    answer = transport.exchange({"ada": data}, 60.0)["ada"]
-    assert isinstance(answer, bytes), answer
-    fields, _ = wire.answer(answer, clinics.membership.members["ada"])
-    return fields
 
 
 def test_a_hostile_server_is_refused(

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bonafed.flower.link import FlowerTransport
+from bonafed.mechanisms import catalogue
+from bonafed.remote.journal import Journal
+from bonafed.remote.rosters import roster_from_json
+from bonafed.runs.config import from_tables
+from bonafed.runs.folder import VERSIONS, read_json
+from bonafed.runs.prepare import prepare
 from tests.flower.clinics import (
     COSTS,
     EXACT,
@@ -16,7 +23,9 @@ from tests.flower.clinics import (
     LEDGERS,
     PRIVATE,
     REPORTING,
+    SHARED,
     TABLES,
+    hostile,
     locally,
     of_module,
     on_federation,
@@ -26,6 +35,7 @@ from tests.flower.clinics import (
     weights,
 )
 from tests.flower.harness import NAMES, Trial
+from tests.oracles import wire
 
 Run = Callable[..., str]
 
@@ -81,6 +91,38 @@ def test_verifiable_coins_of_a_published_contract(clinics: Trial, here: Run, tmp
     here(*on_federation(clinics, tmp_path, "coins", TABLES), *more)
     require_balance(clinics, outcome(tmp_path, "coins"))
     here("verify", "--coins", "runs/coins")
+
+
+def test_everybody_chooses_the_batch_and_steps_that_private_training_leaves_open(
+    clinics: Trial, line: FlowerTransport, here: Run, tmp_path: Path
+) -> None:
+    """As one machine does, each by itself: five steps are answered, a sixth is refused."""
+    tables = {**SHARED, "training": {"rounds": 2}, "privacy": PRIVATE}
+    text = here(*on_federation(clinics, tmp_path, "open", tables))
+    alone = prepare(from_tables(tables)).chosen
+    assert "batches of all records, 5 steps a round" in text
+    assert (alone["batch_size"], alone["steps"]) == (361, 5)
+    assert read_json(tmp_path / "runs" / "open", VERSIONS)["chosen"] == pytest.approx(alone)
+    summary = outcome(tmp_path, "open")
+    assert receipts(summary)["text"].startswith("4 of 4 participants")
+    require_balance(clinics, summary)
+    assert all(0 < epsilon <= 3.0 for epsilon in summary["statement"]["columns"]["epsilon"])
+    for name in NAMES:
+        journal = Journal(clinics.folder.member(name) / "state", reading=True)
+        run = journal.runs[-1]
+        config = from_tables(journal.fact(run, "describe")["config"])
+        members = roster_from_json(journal.fact(run, "report")["members"])
+        answers = [journal.answered(run, each) for each in journal.identifiers(run)]
+        journal.close()
+        mine = catalogue.entry(config.mechanism).load().make(config, members, 650).config
+        assert mine.chosen == {"batch_size": alone["batch_size"], "steps": alone["steps"]}
+        assert [each.answer["steps"] for each in answers if each and "steps" in each.answer] == [5, 5]
+    # noise of next to no epsilon, so that nothing but the steps is in the way
+    for steps, says in ((6, "steps must be at most 5, as agreed, got 6"), (5, "tasks of training must be")):
+        spec = {"batch_size": 361, "epochs": None, "steps": steps, "clip": 1.0}
+        task = wire.training(f"{steps} steps", training=spec, noise_multiplier=1e9)
+        fields = hostile(clinics, line, run, "work", {"tasks": [task], "accepted": []}, np.ones(650))
+        assert says in fields["content"]["answers"][0]["refused"]
 
 
 def test_my_statement_who_is_there_and_no_secret_is_written_or_told(
