@@ -54,9 +54,6 @@ def overspent(kind):
         about["reports"] = dict.fromkeys(worlds.OWNERS, 1e-4)
     made = worlds.setting(name, *changes, **about)
     agreement, stated = made.agreement, protocol.stated_budget(made.config)
-    if kind == "expected budget":
-        agreement = replace(agreement, terms=replace(agreement.terms, expected_budget=1e-4))
-        stated = 1e-4
     if kind == "hard cap":  # nothing real exceeds it
         stated = agreement.terms.spend / 10
         agreement = replace(agreement, terms=replace(agreement.terms, budget=stated))

@@ -147,15 +147,15 @@ class TestTerminal:
         evil = Statement("toy", ("<script>alert(1)</script>",), (1,))._repr_html_()
         assert "<script>" not in evil
 
-    @pytest.mark.parametrize("terminal", [False, True])
+    @pytest.mark.parametrize("colours", [False, True])
     @pytest.mark.parametrize("width", ["40", "200"])
-    def test_document(self, monkeypatch, terminal, width):
+    def test_document(self, monkeypatch, colours, width):
         monkeypatch.setenv("COLUMNS", width)
         stream = io.StringIO()
 
         def console(*, stderr=False):
             return Console(
-                file=stream, force_terminal=terminal, color_system=None, highlight=False, markup=False,
+                file=stream, force_terminal=colours, color_system=None, highlight=False, markup=False,
                 width=int(width),
             )  # fmt: skip
 
@@ -167,7 +167,7 @@ class TestTerminal:
         )
         terminal.say(CONTROL)
         terminal.teller(console())(CONTROL)
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if colours else stream.getvalue()
         assert all(line.isprintable() for line in plain.split("\n"))
         if width == "200":
             assert "[red]ben[/red]" in plain
