@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.theorems.strategies import fewer
 
 from bonafed import InvalidValue
 from bonafed.learning.federation import Roster
@@ -72,7 +73,7 @@ STATED = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("mechanism", PRIVATE)
-@settings(max_examples=settings().max_examples // 4)
+@fewer(0.25)
 @given(sizes=SIZES, stated=STATED, rounds=st.integers(1, 200))
 def test_what_is_stated_wins_and_the_rest_is_by_the_rule(mechanism, sizes, stated, rounds):
     agreed_by, agreement = made(tables(mechanism, len(sizes), **{**stated, "rounds": rounds}), sizes)
