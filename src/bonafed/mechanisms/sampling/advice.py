@@ -63,6 +63,11 @@ def _deal(name: str, words: str) -> tuple[str, dict[str, float]]:
     return kind, {required[0]: checks.whole(name, value[0]) if whole else value[0]}
 
 
+def _findable(name: str, value: object) -> float:
+    """A strong convexity with which the minimum of a loss can be found in double precision."""
+    return checks.between(name, checks.positive(name, value), 1e-12, 1e12)
+
+
 @dataclass(frozen=True)
 class ConvergenceOptions(Section):
     """A federation that is being planned, with data that stand for the clients'."""
@@ -80,7 +85,7 @@ class ConvergenceOptions(Section):
         _dealt, "iid", metavar="KIND[:X]", help="Who holds which records, such as label_dirichlet:0.5."
     )
     regulariser: float = key(
-        checks.positive, 0.01, metavar="MU", help="Weight decay: strong convexity of the losses."
+        _findable, 0.01, metavar="MU", help="Weight decay: strong convexity of the losses."
     )
     steps: int = key(checks.whole, 5, metavar="E", help="Local steps of a client in a round.")
     batch_size: int = key(checks.whole, 32, help="Records of a step.")
