@@ -99,7 +99,7 @@ def test_mechanisms_compared(bonafed: Any, look: Any, tmp_path: Path) -> None:
         inspected(look, tmp_path / name)
         whole(look, tmp_path / name)
         tab = look(tmp_path / name).tab
-        assert tab.get_by_role("table", name="One federation under every mechanism").count() == 1
+        assert tab.get_by_role("table", name="The same federation under each mechanism").count() == 1
 
 
 def test_a_run_of_every_mechanism_and_all_side_by_side(
