@@ -31,9 +31,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PROFILE = "processors"  # of Hypothesis
-FEW = 3  # sets of parameters of one test
+FEW = 2  # sets of parameters of one test: the first and the last
 NUMBERS = re.compile(r"\b(numpy|torch|scipy|approx|isclose|allclose)\b")
-ELSEWHERE = ("flower", "browser")  # folders of tests with targets of their own
+# folders of tests with targets of their own, and of one that compares files with files of the same processor
+ELSEWHERE = ("flower", "browser", "campaign")
 PRINTED = re.compile(r"^\s*>>> .*\n(?:\s*(?:>>>|\.\.\.) .*\n)*(?!\s*(?:>>>|\.\.\.)).*\d\.\d", re.MULTILINE)
 
 

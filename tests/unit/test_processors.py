@@ -69,7 +69,7 @@ def test_every_test_keeps_few_sets_of_parameters_the_first_and_the_last_among_th
     items.append(SimpleNamespace(nodeid="test_b"))
     kept, left_out = processors.thinned(items)
     assert len(kept) == FEW + 1
-    assert {"test_a[0]", "test_a[49]", "test_b"} < {item.nodeid for item in kept}
+    assert {"test_a[0]", "test_a[49]", "test_b"} <= {item.nodeid for item in kept}
     assert len(kept) + len(left_out) == len(items)
 
 
