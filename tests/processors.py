@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PROFILE = "processors"  # of Hypothesis
 FEW = 2  # sets of parameters of one test: the first and the last
 NUMBERS = re.compile(r"\b(numpy|torch|scipy|approx|isclose|allclose)\b")
-# folders of tests with targets of their own, and of one that compares files with files of the same processor
+# folders of tests with targets of their own; of one that compares files with files of the same processor
 ELSEWHERE = ("flower", "browser", "campaign")
 PRINTED = re.compile(r"^\s*>>> .*\n(?:\s*(?:>>>|\.\.\.) .*\n)*(?!\s*(?:>>>|\.\.\.)).*\d\.\d", re.MULTILINE)
 
