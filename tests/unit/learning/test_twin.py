@@ -109,11 +109,14 @@ POISSON = {
 @every_model
 def test_poisson_batches_are_the_twins(name, option):
     """Batches of every length, empty ones among them, and noise in all."""
-    module, samples, sizes, rate, near = case(name)
+    # Noise is rounded to a grid. In single precision rounding decides now and then to which side, by a
+    # whole step of the grid, and the steps that follow start from there; in double precision it does not.
+    module, samples, sizes, rate, _ = case(name)
+    features = samples.features.double() if samples.features.is_floating_point() else samples.features
     jobs = make_jobs(split(sizes), np.array([*range(len(sizes)), 0]), np.full(len(sizes), 0.1))
     spec = LocalTraining(2, rate, clip=0.5, batches="poisson", **POISSON[option])
-    fast, slow = both(module, samples, jobs, spec)
-    assert_same(fast, slow, near, moved=rate * 0.1 * 0.5)
+    fast, slow = both(module.double(), Samples(features, samples.labels), jobs, spec)
+    assert_same(fast, slow, 1e-8)
     assert [u.releases for u in fast] == [u.steps for u in fast]
 
 
