@@ -70,7 +70,6 @@ def comparison_document(data: Mapping[str, Any]) -> Document:
     left_out = [
         f"{e['mechanism']} does not apply: {e['reason']}" for e in data["mechanisms"] if not e["applies"]
     ]
-    # files of older versions do not say
     chosen = [f"{e['mechanism']}: {e['chosen']}" for e in ran if e.get("chosen")]
     table = Table("The same federation under each mechanism", columns, rows, caption)
     problems = (_problems(failed),) if failed else ()
@@ -86,8 +85,7 @@ def _row(entrant: Mapping[str, Any], columns: Sequence[Column]) -> tuple[Cell, .
     """Its numbers; of one that has none, that it failed."""
     if _without_result(entrant):
         return (entrant["mechanism"], FAILED, *(None for _ in columns[2:]))
-    known = {"unit": None, **entrant}  # files of older versions do not say what a gain is in
-    return tuple(known[column.name] for column in columns)
+    return tuple(entrant[column.name] for column in columns)
 
 
 def _without_result(entrant: Mapping[str, Any]) -> bool:

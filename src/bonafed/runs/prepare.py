@@ -49,7 +49,7 @@ from bonafed.runs.holdings import (
 )
 from bonafed.sections import plain_values
 
-if TYPE_CHECKING:  # whatever is wrong with a config or its data is told before PyTorch is imported
+if TYPE_CHECKING:  # a mistake in a config or its data is reported before PyTorch is imported
     from torch import nn
 
     from bonafed.learning.engine.jobs import Samples
@@ -171,7 +171,7 @@ def prepare(
         require_one_step(config.training, members.names, members.sizes)
     cautions = checked_promise(config, members)
     mechanism = None
-    if module is None:  # what is wrong with the mechanism's own table is told before PyTorch is imported
+    if module is None:  # a mistake in the mechanism's own table is reported before PyTorch is imported
         mechanism = part.make(config, members, require_model(config, members))
     with importing():
         import torch

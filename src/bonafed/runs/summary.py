@@ -188,8 +188,8 @@ def _empty(summary: JSONObject) -> str | None:
 
 def _draws(summary: JSONObject) -> str | None:
     """Where a client may be drawn several times in a round: how many draws there are."""
-    draws = summary.get("mean_draws")  # older summaries do not say
-    return f"{draws:,.4g}" if draws and draws != summary["mean_participants"] else None
+    draws = summary["mean_draws"]
+    return None if draws == summary["mean_participants"] else f"{draws:,.4g}"
 
 
 def _clients(summary: JSONObject) -> str | None:
