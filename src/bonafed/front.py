@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bonafed.contracts.published import Contract
 from bonafed.door import guard
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
 from bonafed.learning.federation import Federation
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import Config, Contract
+from bonafed.mechanisms.contract_files import read_contract
+from bonafed.mechanisms.protocol import Config
 
 if TYPE_CHECKING:
     from torch import nn

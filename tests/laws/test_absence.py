@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
 from bonafed.learning.functions import FunctionFederation
-from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds

@@ -15,7 +15,7 @@ import pytest
 import bonafed
 from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import write_contract
+from bonafed.mechanisms.contract_files import write_contract
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.presentation.documents import Column, Document, Table, plain
 from bonafed.runs import checking, contract_page, listing

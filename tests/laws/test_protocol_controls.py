@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics.claims import Finding
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.averaging import Averaging
-from bonafed.mechanisms.protocol import Attack, Turns
+from bonafed.mechanisms.protocol import Attack
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds

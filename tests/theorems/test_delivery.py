@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics import (
     Discrete,
     NormalMixture,
@@ -22,7 +23,6 @@ from bonafed.economics import (
 )
 from bonafed.mechanisms.jsam.delivery import given_share
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.protocol import Turns
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules
 from tests.laws import worlds

@@ -3,7 +3,7 @@
 import pytest
 
 import bonafed
-from bonafed.mechanisms.contracts.files import write_contract
+from bonafed.mechanisms.contract_files import write_contract
 
 COSTS = {"ada": 0.61, "ben": 0.95, "eve": 0.7}
 BELIEF = bonafed.Uniform(0.5, 1.5)

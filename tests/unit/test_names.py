@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bonafed
+from bonafed.contracts.coins import Roster as CoinRoster
+from bonafed.contracts.coins import commit, commit_nonce
 from bonafed.economics import Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.coins.tossing import Roster as CoinRoster
-from bonafed.mechanisms.coins.tossing import commit, commit_nonce
-from bonafed.mechanisms.contracts.files import contract_from_json
+from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.sampling.plan import plan

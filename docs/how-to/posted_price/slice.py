@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import Allocation, Prior, money, registry
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
@@ -15,7 +17,7 @@ from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, weighted_mean
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
 from bonafed.mechanisms.building_blocks import PlainTerms, Subject, audit_command, audit_of, promises_kept
-from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice, Turns
+from bonafed.mechanisms.protocol import Common, Config, Slice
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import Section, key
 

@@ -22,7 +22,9 @@ from bonafed.presentation.documents import Document, Table
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Config, Contract, Reports
+    from bonafed.contracts.published import Contract
+    from bonafed.contracts.terms import Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.reports import ReportsFile
     from bonafed.runs.folder import RoundRecord
     from bonafed.runs.prepare import Setting
@@ -201,7 +203,7 @@ def _write_example(name: str, as_json: bool) -> None:
 
 def _read_contract(path: Path, secret: Path | None) -> Contract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:

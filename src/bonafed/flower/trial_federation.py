@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bonafed.contracts.terms import Reports
 from bonafed.files import write_together
 from bonafed.flower.folder import Folder
 from bonafed.flower.setup import DEFAULT_ADDRESS, Plan, make_federation
-from bonafed.mechanisms.protocol import Config, Reports
+from bonafed.mechanisms.protocol import Config
 from bonafed.remote.roster import Membership
 from bonafed.runs import toml
 from bonafed.runs.config import read_tables

@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import Lottery, Reports, Turns
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
@@ -80,19 +82,7 @@ from bonafed.mechanisms.privacy_account import (
 )
 from bonafed.mechanisms.private_training import course_of, noise_note
 from bonafed.mechanisms.promises import Promise, noise_multipliers, sum_multipliers
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Ints,
-    Lottery,
-    Promised,
-    Reports,
-    Round,
-    Turns,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Ints, Promised, Round
 from bonafed.mechanisms.rates import Rates, learning_rates
 from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.presentation.documents import counted

@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import Statement
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy.ledger import Ledger
-from bonafed.mechanisms.protocol import Agreement, PaidTerms, Turns
 from bonafed.remote.journal import Journal
 from bonafed.remote.messages import JSONObject
 

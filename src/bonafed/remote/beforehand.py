@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import (
+from bonafed.contracts.attendance import (
     FEW,
     IN_A_SUM,
     WORTH_SAYING,
@@ -16,7 +15,9 @@ from bonafed.mechanisms.attendance import (
     empty_in_words,
     unheld_in_words,
 )
-from bonafed.mechanisms.protocol import Agreement, Config
+from bonafed.contracts.published import Agreement
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.protocol import Config
 from bonafed.remote.secure_sums.plan import threshold_for
 from bonafed.remote.sums import NOT_SECURE
 

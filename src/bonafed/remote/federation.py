@@ -27,6 +27,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import Agreement, Contract
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
@@ -39,8 +41,7 @@ from bonafed.learning.federation import (
     answer_shape,
 )
 from bonafed.learning.functions import usable_answer
-from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Mechanism
+from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.remote.messages import (
     SERVER,
     BadMessage,

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement
 from bonafed.errors import BonafedError, InvalidValue, MissingValue
 from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.federation import Failure, Reply, Roster, Train
@@ -34,8 +35,8 @@ from bonafed.learning.privacy import require_small_delta
 from bonafed.learning.privacy.ledger import Ledger, Release
 from bonafed.learning.work import step_count
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import contract_from_json
-from bonafed.mechanisms.protocol import Agreement, Config, Mechanism
+from bonafed.mechanisms.contract_files import contract_from_json
+from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.remote.accounts import OwnAccount, differences, own_account
 from bonafed.remote.journal import Journal
 from bonafed.remote.keys import key_digest, member_public

@@ -2,7 +2,7 @@
 
 (1) run.seed. The server commits to it in its first message, SHA-256 of a salt and the seed, and opens it
     with the terms, when all reports are signed.
-(2) Verifiable coins (`mechanisms.coins`), where the published contract commits the server to a secret:
+(2) Verifiable coins (`contracts.coins`), where the published contract commits the server to a secret:
     every report comes with the commitment to a nonce of the client's own; the terms come with everybody's
     commitments; who accepts the terms reveals its nonce with that. After the last round the server opens
     its secret, and every client computes again in which rounds it was to be.
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bonafed import checks
+from bonafed.contracts.coins import Coins, checked_digest, commit_nonce, toss
+from bonafed.contracts.published import Contract
+from bonafed.contracts.roster import contract_roster
+from bonafed.contracts.terms import Reports
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.noise import Secret
-from bonafed.mechanisms.coins import commit_nonce
-from bonafed.mechanisms.coins.contracts import contract_roster
-from bonafed.mechanisms.coins.tossing import Coins, checked_digest, toss
-from bonafed.mechanisms.protocol import Contract, Reports
 from bonafed.remote.messages import JSONObject
 
 SALT_BYTES = 16

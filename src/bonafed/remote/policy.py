@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, PaidTerms, Promised, Turns
+from bonafed.mechanisms.protocol import Config, Promised
 from bonafed.sections import Section, flag, key
 
 

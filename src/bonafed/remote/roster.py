@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bonafed import checks
+from bonafed.contracts.canonical import canonical_bytes, digest
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.files import write_together
-from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.remote.keys import key_digest, member_public, operator_public, public_text
 from bonafed.runs import toml
 from bonafed.runs.config import read_tables

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import IN_A_SUM
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Gradients, Losses, Reply, Train, Work, answer_shape, limits_of
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sum_noise import rounding
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
-from bonafed.mechanisms.attendance import IN_A_SUM
 from bonafed.remote.journal import Journal
 from bonafed.remote.local_data import Bench, require_near
 from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bonafed.contracts.published import Contract
+from bonafed.contracts.terms import EARNINGS
 from bonafed.economics.claims import all_hold, findings_table
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.protocol import EARNINGS, Contract
 from bonafed.presentation.documents import Cell, Column, Document, Table
 from bonafed.presentation.page import Badge, Block, Details, Page, Part, Point, Slider, Words, shown
 from bonafed.presentation.page_pictures import picture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import EXCEEDED, Statement, all_hold, checked, findings_table, kept
-from bonafed.mechanisms.contracts.files import contract_from_json
+from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.presentation.documents import Document, JSONObject, Table, counted
 from bonafed.presentation.page import Badge, Block, Details, Link, Page, Part, Words, shown
 from bonafed.presentation.page_pictures import picture

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from bonafed import checks
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement, all_hold
 from bonafed.errors import InvalidValue
 from bonafed.extras import importing
@@ -23,16 +26,8 @@ from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.privacy import checked_delta
 from bonafed.learning.sum_noise import require_one_step
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Config,
-    Contract,
-    Mechanism,
-    Reports,
-    Slice,
-)
+from bonafed.mechanisms.contract_files import read_contract
+from bonafed.mechanisms.protocol import Config, Mechanism, Slice
 from bonafed.reports import ReportsFile
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables

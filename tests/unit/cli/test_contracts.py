@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import contract_from_json
 from bonafed.mechanisms.sampling.published import publish
 from bonafed.mechanisms.sampling.rules import rules_bytes, rules_from_json

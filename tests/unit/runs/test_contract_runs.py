@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.coins import commit
 from bonafed.economics.claims import all_hold
-from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.contracts import SamplingContract, prior_free_contract
 from bonafed.runs import coins, config, folder, prepare, training

@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import Lottery, Reports
 from bonafed.economics.claims import Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue, MissingValue
@@ -63,16 +65,7 @@ from bonafed.mechanisms.faithful.statement import Statement as Accounts
 from bonafed.mechanisms.faithful.statement import accounts, statement
 from bonafed.mechanisms.faithful.stepwise import Course, PaymentRule, Progress, StepVariant, Terms
 from bonafed.mechanisms.faithful.vcg import newton_payments, vcg_payments
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.presentation.documents import Cell
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named

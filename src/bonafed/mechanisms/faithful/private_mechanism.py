@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import Lottery, Reports
 from bonafed.economics.claims import Finding, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
@@ -48,17 +50,7 @@ from bonafed.mechanisms.faithful.private_schedule import PrivateCourse, PrivateV
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy, own_section, with_steps
 from bonafed.mechanisms.faithful.statement import private_checks, private_statement
 from bonafed.mechanisms.promises import ON_SUM, PROTECTS
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Promised,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Promised, Round
 from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named

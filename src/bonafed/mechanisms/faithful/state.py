@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
 from bonafed.errors import BadReport
 from bonafed.mechanisms.faithful.exchanges import Log, Standing
 from bonafed.mechanisms.faithful.outcome import Ending, LeftOut
@@ -23,7 +24,7 @@ from bonafed.mechanisms.faithful.quasi_newton import Search
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.stepwise import Progress
 from bonafed.mechanisms.faithful.vcg import Payments
-from bonafed.mechanisms.protocol import Agreement, Arrays
+from bonafed.mechanisms.protocol import Arrays
 
 _VECTORS = ("model", "gradient", "best_model", "best_gradient")  # of a search
 _PAIRS = ("steps", "changes")

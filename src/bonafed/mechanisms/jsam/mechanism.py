@@ -30,6 +30,9 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.canonical import require_same_coins
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import Lottery, Reports, Turns
 from bonafed.economics import money
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
@@ -39,7 +42,6 @@ from bonafed.learning.participation import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
-from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.jsam.by_losses import ByLosses
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
@@ -48,7 +50,7 @@ from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, si
 from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
 from bonafed.mechanisms.left_open import Steps, with_steps
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
+from bonafed.mechanisms.protocol import Config, Ints
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
 

@@ -46,16 +46,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics import money
-from bonafed.economics.claims import Finding
-from bonafed.economics.priors import Prior
-from bonafed.economics.registry import field, prior_from_json
-from bonafed.economics.registry import prior as checked_prior
-from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.federation import Question
-from bonafed.learning.privacy import checked_delta, delta_rule
-from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.contracts.canonical import (
+from bonafed.contracts.canonical import (
     canonical_bytes,
     coin_commitment,
     coins_from_json,
@@ -66,6 +57,15 @@ from bonafed.mechanisms.contracts.canonical import (
     require_version,
     tidy,
 )
+from bonafed.economics import money
+from bonafed.economics.claims import Finding
+from bonafed.economics.priors import Prior
+from bonafed.economics.registry import field, prior_from_json
+from bonafed.economics.registry import prior as checked_prior
+from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.federation import Question
+from bonafed.learning.privacy import checked_delta, delta_rule
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.example import Example, example_from_json
 from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of

@@ -9,11 +9,11 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import empty_in_words, unheld_in_words
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.complete import complete_information

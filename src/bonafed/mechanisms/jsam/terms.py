@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
+from bonafed.contracts.terms import Lottery, Turns
 from bonafed.economics import money
 from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam.delivery import given_share
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
-from bonafed.mechanisms.protocol import Lottery, Turns
 from bonafed.presentation.documents import (
     Block,
     Cell,

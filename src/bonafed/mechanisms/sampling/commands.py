@@ -11,6 +11,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import FEW, Attendance, empty_in_words, few, unheld_in_words
+from bonafed.contracts.canonical import coin_commitment
 from bonafed.economics import registry
 from bonafed.economics.audit import AuditReport, MenuLike, audit
 from bonafed.economics.claims import findings_table
@@ -19,8 +21,6 @@ from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.attendance import FEW, Attendance, empty_in_words, few, unheld_in_words
-from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
 from bonafed.mechanisms.sampling.controls import PayAsBid

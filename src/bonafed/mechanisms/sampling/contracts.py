@@ -23,17 +23,8 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.audit import audit, expected_transfer
-from bonafed.economics.claims import Finding, Kind
-from bonafed.economics.contracts import Menu
-from bonafed.economics.money import DECIMALS
-from bonafed.economics.money import decimals as check_decimals
-from bonafed.economics.priors import Prior
-from bonafed.economics.registry import field, prior_from_json
-from bonafed.errors import InvalidValue
-from bonafed.learning.federation import Question
-from bonafed.mechanisms.attendance import Attendance
-from bonafed.mechanisms.contracts.canonical import (
+from bonafed.contracts.attendance import Attendance
+from bonafed.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
     coins_to_json,
@@ -43,7 +34,16 @@ from bonafed.mechanisms.contracts.canonical import (
     require_version,
     tidy,
 )
-from bonafed.mechanisms.protocol import Reports
+from bonafed.contracts.terms import Reports
+from bonafed.economics.audit import audit, expected_transfer
+from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.contracts import Menu
+from bonafed.economics.money import DECIMALS
+from bonafed.economics.money import decimals as check_decimals
+from bonafed.economics.priors import Prior
+from bonafed.economics.registry import field, prior_from_json
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Question
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, SamplingPlan, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling

@@ -15,7 +15,7 @@
     (5)  after the last round everybody is owed r_n times its deliveries, rounded so that this covers
          the cost it stated for them (`bonafed.economics.money`).
 
-The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.mechanisms.coins`),
+The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.contracts.coins`),
 which nobody can know before reporting. A run under a published contract follows exactly that contract.
 """
 
@@ -31,6 +31,9 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.canonical import require_same_coins
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Lottery, Reports, Turns
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.economics.priors import Prior
@@ -38,9 +41,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
-from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports, Turns
+from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.sampling.contracts import (
     NAME,
     UNIT,

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
 from bonafed.economics.contracts import Allocation, Menu
 from bonafed.economics.curves import Curve, cost_curve, virtual_curve
 from bonafed.economics.expectation import expectation
@@ -30,7 +31,6 @@ from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     data_weights,

@@ -32,12 +32,7 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.contracts import CurveMenu, Menu
-from bonafed.economics.money import decimals as check_decimals
-from bonafed.economics.priors import JSONObject
-from bonafed.economics.registry import field, prior_from_json
-from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.canonical import (
+from bonafed.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
     coins_to_json,
@@ -46,6 +41,11 @@ from bonafed.mechanisms.contracts.canonical import (
     require_version,
     tidy,
 )
+from bonafed.economics.contracts import CurveMenu, Menu
+from bonafed.economics.money import decimals as check_decimals
+from bonafed.economics.priors import JSONObject
+from bonafed.economics.registry import field, prior_from_json
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.plan import (
     MOST_CLIENTS,
     MOST_ROUNDS,

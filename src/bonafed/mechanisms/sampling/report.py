@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from bonafed.contracts.attendance import Attendance, few
+from bonafed.contracts.terms import EARNINGS, Earning
 from bonafed.economics.contracts import Menu
 from bonafed.economics.registry import number_in_words, prior_in_words
-from bonafed.mechanisms.attendance import Attendance, few
-from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.presentation.documents import Block, Column, Document, Draw, JSONObject, Table, counted

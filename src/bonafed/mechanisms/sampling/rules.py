@@ -21,6 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.contracts.canonical import (
+    canonical_bytes,
+    coins_from_json,
+    coins_to_json,
+    digest,
+    require_same,
+    require_version,
+)
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
 from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.discrete import Estimator
@@ -29,14 +37,6 @@ from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.canonical import (
-    canonical_bytes,
-    coins_from_json,
-    coins_to_json,
-    digest,
-    require_same,
-    require_version,
-)
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 

@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
+from bonafed.contracts.terms import Drawn, Lottery, Turns
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import Attendance
-from bonafed.mechanisms.protocol import Drawn, Lottery, Turns
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order

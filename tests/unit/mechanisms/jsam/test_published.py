@@ -12,16 +12,16 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExponential, Uniform, money
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
+from bonafed.mechanisms.contract_files import contract_from_json as any_contract
 from bonafed.mechanisms.jsam import Cheapest, Jsam, settle, unbiased
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json, publish
 from bonafed.mechanisms.jsam.section import cap
 from bonafed.mechanisms.jsam.slice import SLICE
-from bonafed.mechanisms.protocol import Turns
 
 PRIORS = {
     "uniform": Uniform(0, 1),

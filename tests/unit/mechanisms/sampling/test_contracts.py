@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import all_hold
-from bonafed.mechanisms.contracts.files import contract_from_json, read_contract, write_contract
-from bonafed.mechanisms.protocol import Agreement, Attack, Common, PaidTerms, Turns
+from bonafed.mechanisms.contract_files import contract_from_json, read_contract, write_contract
+from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.contracts import (
     BenchmarkContract,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
-from bonafed.mechanisms.protocol import Agreement, Turns
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Turns
 from bonafed.mechanisms.sampling import complete_information, plan
 from bonafed.mechanisms.sampling import mechanism as sampled
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates

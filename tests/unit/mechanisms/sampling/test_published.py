@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bonafed.contracts.canonical import read_object
 from bonafed.economics import Discrete, NormalMixture, Uniform
 from bonafed.economics.contracts import step_payments
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_together
-from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import (
     PriorFreeSampling,
     contract_from_json,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
-from bonafed.mechanisms.coins import commit, commit_nonce
-from bonafed.mechanisms.coins.contracts import (
+from bonafed.contracts.coins import commit, commit_nonce
+from bonafed.contracts.roster import (
     check_contract,
     contract_roster,
     require_commitment,

@@ -5,9 +5,9 @@ import pytest
 from tests.laws import worlds
 
 from bonafed import InvalidValue, Uniform, jsam, sampling
+from bonafed.contracts.attendance import IN_A_SUM, Attendance
+from bonafed.contracts.published import Agreement
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.attendance import IN_A_SUM, Attendance
-from bonafed.mechanisms.protocol import Agreement
 from bonafed.mechanisms.sampling.contracts import BenchmarkContract
 from bonafed.remote.beforehand import before_the_run, require_honest, require_ways
 from bonafed.remote.summing import LEAST

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bonafed.economics.claims import Finding
-from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.coins.tossing import (
+from bonafed.contracts.coins import (
     SECRET_BYTES,
     Coins,
     Roster,
@@ -20,7 +18,10 @@ from bonafed.mechanisms.coins.tossing import (
     make_roster,
     toss,
 )
-from bonafed.mechanisms.protocol import Agreement, Contract, PaidTerms, Reports
+from bonafed.contracts.published import Agreement, Contract
+from bonafed.contracts.terms import PaidTerms, Reports
+from bonafed.economics.claims import Finding
+from bonafed.errors import InvalidValue, MissingValue
 
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 

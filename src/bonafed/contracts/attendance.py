@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Lottery, PaidTerms
 from bonafed.economics.attendance import participant_counts
-from bonafed.mechanisms.protocol import Agreement, Lottery, PaidTerms
 from bonafed.presentation.documents import JSONObject, counted
 
 FEW: Final = 0.05  # share of rounds without anybody, above which somebody should know

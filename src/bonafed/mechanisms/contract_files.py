@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bonafed.contracts.canonical import read_object
+from bonafed.contracts.published import Contract
 from bonafed.economics.registry import field
 from bonafed.files import write_together
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.canonical import read_object
-from bonafed.mechanisms.protocol import Contract
 from bonafed.presentation.documents import JSONObject
 
 
