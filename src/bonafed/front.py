@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bonafed.contracts.published import Contract
+from bonafed.contracts.published import PublishedContract
 from bonafed.door import guard
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
@@ -32,7 +32,7 @@ def train(
     *,
     data: Dataset | None = None,
     model: nn.Module | None = None,
-    contract: Contract | Path | str | None = None,
+    contract: PublishedContract | Path | str | None = None,
     reports: Mapping[str, float] | None = None,
     federation: Federation | None = None,
     folder: Path | str | None = None,
@@ -77,7 +77,7 @@ def compare(
     return comparing.compare(tables, dataset=data, module=model, folder=place)
 
 
-def verify(contract: Contract | Path | str) -> Sequence[Finding]:
+def verify(contract: PublishedContract | Path | str) -> Sequence[Finding]:
     """Check a published contract, a value or a file, without trusting whoever wrote it."""
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     return published.verify()

@@ -47,9 +47,9 @@ def names_of_a_plan(one, other):
 
 
 def sampling_contract(one, other):
-    from bonafed.mechanisms.sampling.published import publish
+    from bonafed.mechanisms.sampling.published import SamplingContract
 
-    contract_from_json({**json.loads(publish(GROUPED).content), "names": [one, other]})
+    contract_from_json({**json.loads(SamplingContract.of(GROUPED).content), "names": [one, other]})
 
 
 def sampling_reports(one, other):

@@ -21,7 +21,7 @@ from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.contracts.coins import Coins
-    from bonafed.contracts.published import Contract
+    from bonafed.contracts.published import PublishedContract
     from bonafed.economics.claims import Finding
 
 coins_app = typer.Typer(
@@ -240,7 +240,7 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     terminal.show(document, as_json=as_json)
 
 
-def _read(path: Path) -> Contract:
+def _read(path: Path) -> PublishedContract:
     from bonafed.mechanisms.contract_files import read_contract
 
     return read_contract(path)

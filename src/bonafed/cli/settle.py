@@ -13,7 +13,7 @@ from bonafed.presentation import terminal
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
-    from bonafed.contracts.published import Contract
+    from bonafed.contracts.published import PublishedContract
     from bonafed.contracts.terms import Reports
 
 
@@ -61,13 +61,13 @@ def settle(
     terminal.show(document, as_json=as_json, outputs=outputs)
 
 
-def _read(contract: Contract, path: Path) -> Reports:
+def _read(contract: PublishedContract, path: Path) -> Reports:
     from bonafed.reports import read_reports
 
     return read_reports(path, contract.question.name)
 
 
-def _draw(contract: Contract, seed: int | None) -> Reports:
+def _draw(contract: PublishedContract, seed: int | None) -> Reports:
     """What clients would state if the contract's beliefs about them were right."""
     from bonafed import checks
     from bonafed.contracts.terms import Drawn

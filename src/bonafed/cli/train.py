@@ -22,7 +22,7 @@ from bonafed.presentation.documents import Document, Table
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.contracts.published import Contract
+    from bonafed.contracts.published import PublishedContract
     from bonafed.contracts.terms import Reports
     from bonafed.mechanisms.protocol import Config
     from bonafed.reports import ReportsFile
@@ -201,7 +201,7 @@ def _write_example(name: str, as_json: bool) -> None:
         terminal.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
-def _read_contract(path: Path, secret: Path | None) -> Contract:
+def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
     from bonafed.mechanisms.contract_files import read_contract
 
@@ -215,7 +215,7 @@ def _read_contract(path: Path, secret: Path | None) -> Contract:
 
 
 def _config(
-    path: Path | None, changes: list[str], resume: Path | None, contract: Contract | None
+    path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
     from bonafed.runs import config as configs
@@ -253,7 +253,7 @@ def _is_finished(place: Path) -> bool:
 
 
 def _read_reports(
-    settings: Config, contract: Contract | None, path: Path, reach: Reach
+    settings: Config, contract: PublishedContract | None, path: Path, reach: Reach
 ) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import ReportsFile, read_reports
@@ -290,7 +290,7 @@ def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> Non
 def _train(
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     reach: Reach,
     *,
@@ -322,7 +322,7 @@ def _train_with(
     clients: Reached | None,
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     console: Any,
     *,

@@ -114,11 +114,8 @@ def tidy(data: JSONObject) -> JSONObject:
 
 
 def require_version(version: object, current: int, name: str) -> None:
-    """Files of another version are refused: what they promised was not checked as strictly."""
-    if isinstance(version, int) and version is not True and 0 < version < current:
-        rule = f"must be {current}: the file is of an older bonafed, quote the contract again"
-        raise InvalidValue(name, rule, version)
-    if version != current:
+    """Files of another version are refused."""
+    if version != current or isinstance(version, bool):
         raise InvalidValue(name, f"must be {current}", repr(version)[:60])
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bonafed.contracts.coins import Coins
-from bonafed.contracts.published import Contract
+from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.roster import check_contract, settle_paid
 from bonafed.contracts.terms import PaidTerms, Reports, Turns
 from bonafed.contracts.transcript import Transcript, check_openings, check_rounds
@@ -35,7 +35,7 @@ _NAMED = 5  # clients in a text
 class RunRecord:
     """What a run recorded."""
 
-    contract: Contract
+    contract: PublishedContract
     reports: Reports
     transcript: Transcript
     participants: Sequence[Sequence[str]]  # names, of every round

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance, Lottery
+from bonafed.economics.discrete import Empirical
+from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
-from bonafed.presentation.documents import Cell, Document, JSONObject
+from bonafed.presentation.documents import Cell, Document, JSONObject, Shown
 
 Ints = NDArray[np.int64]
 Reports = Mapping[str, float]  # what each client states, by name
@@ -61,14 +66,6 @@ def _counts(name: str, values: Sequence[int] | Ints) -> Ints:
     return np.array([checks.whole(name, value, at_least=0) for value in values], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lottery:
-    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
-
-    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
-    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
-
-
 class Terms(Protocol):
     """What was agreed with every client: the contract applied to the reports."""
 
@@ -81,41 +78,62 @@ class Terms(Protocol):
         ...
 
 
-@runtime_checkable
-class PaidTerms(Terms, Protocol):
+class PaidTerms(Shown, ABC):
     """Terms of clients that are paid for taking part: anybody can compute the money again.
 
     Clients are places, 0, 1, ..., in the order of `clients`. Only what was delivered is paid for, so that
     whoever keeps its answers to itself to save their cost gains nothing by it (theory A7, B11).
     """
 
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """(N,) names."""
-        ...
+    clients: tuple[str, ...]  # (N,) names
+    rounds: int
+    decimals: int  # of an amount: the smallest unit is 10^-decimals
 
     @property
-    def decimals(self) -> int:
-        """Of an amount: the smallest unit is 10^-decimals."""
-        ...
-
-    @property
+    @abstractmethod
     def columns(self) -> Mapping[str, Sequence[Cell]]:
         """(N,) each: the columns of the statement that follow from contract and reports alone."""
-        ...
 
     @property
+    @abstractmethod
     def lottery(self) -> Lottery:
         """Who takes part in a round, as coins decide it."""
-        ...
 
+    @abstractmethod
     def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
         """Money that becomes due in round 1, 2, ... in which these deliver; `turns` with this round."""
-        ...
 
+    @abstractmethod
     def amounts(self, turns: Turns) -> tuple[int, ...]:
         """(N,) smallest units owed after the run for the turns of each, rounded."""
-        ...
+
+    @abstractmethod
+    def to_json(self) -> JSONObject:
+        """Plain data: everything that was promised."""
+
+    @property
+    def attendance(self) -> Attendance:
+        """How many will be in a round, for these reports."""
+        return Attendance.of(self.lottery, self.rounds)
+
+
+def did_not_report(reported: int, clients: int, consequence: str) -> str:
+    """A caution where not everybody has reported, and what follows for those who did.
+
+    >>> did_not_report(2, 3, ", and their money is not spent")
+    '2 of 3 clients have reported; the others do not take part, and their money is not spent'
+    """
+    return f"{reported:,} of {clients:,} clients have reported; the others do not take part{consequence}"
+
+
+def past_reports(reports: Floats, prior: Prior) -> int:
+    """How many reports are among the past costs that a prior was estimated from.
+
+    Each past cost stands for one report at most, whatever the order.
+    """
+    if not isinstance(prior, Empirical):
+        return 0
+    return (Counter(reports.tolist()) & Counter(prior.samples.tolist())).total()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports, Turns
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
@@ -112,7 +113,7 @@ class Rules(Protocol):
         ...
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """What is published before they do."""
         ...
 
@@ -166,7 +167,7 @@ class Unpaid:
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return None
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
@@ -281,7 +282,7 @@ class Averaging(Answers):
         return self.rules.question
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return self.rules.contract
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:

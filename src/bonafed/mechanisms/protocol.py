@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Finding, Statement
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
@@ -52,7 +53,7 @@ class Config:
     privacy: Section | None = None
     own: Section | None = None  # the mechanism's own table
     run: Run = field(default_factory=Run)
-    contract: Contract | None = (
+    contract: PublishedContract | None = (
         None  # published before the run and binding for it; None: the mechanism plans one
     )
     # of [training], what a private run leaves open and its mechanism has chosen (`left_open.py`)
@@ -159,7 +160,7 @@ class Mechanism(Protocol[S]):
         ...
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """What is published before they do; None: nothing can be."""
         ...
 
@@ -327,7 +328,9 @@ class Slice:
     # what it promises: a run's statement, its audit or its contract has a finding of each of these names,
     # which the laws (`tests/laws`) look for
     claims: tuple[str, ...] = ()
-    read: Callable[[JSONObject], Contract] | None = None  # a contract of a format that the catalogue lists
+    read: Callable[[JSONObject], PublishedContract] | None = (
+        None  # a contract of a format that the catalogue lists
+    )
     audit: Callable[[Attack], Sequence[Finding]] | None = None  # looks for a profitable lie in a run
     compare: Callable[[Common], Mapping[str, Any] | str] | None = (
         None  # own table, or why it does not apply

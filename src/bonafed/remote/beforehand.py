@@ -11,7 +11,6 @@ from bonafed.contracts.attendance import (
     FEW,
     IN_A_SUM,
     WORTH_SAYING,
-    attendance_of,
     empty_in_words,
     unheld_in_words,
 )
@@ -50,7 +49,7 @@ def before_the_run(agreement: Agreement, rounds: int | None, colluders: int | No
 
     A run of secure sums of which no round can be held is refused.
     """
-    found = attendance_of(agreement, rounds)
+    found = agreement.attendance(rounds)
     if found is None:
         return []
     many = found.empty_rounds > FEW * found.rounds

@@ -16,7 +16,7 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.contracts.coins import Coins, checked_digest, commit_nonce, toss
-from bonafed.contracts.published import Contract
+from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.roster import contract_roster
 from bonafed.contracts.terms import Reports
 from bonafed.errors import InvalidValue, MissingValue
@@ -50,7 +50,7 @@ def own_nonce(secret: Secret, run: str) -> bytes:
     return secret.derived(b"nonce", run.encode())
 
 
-def own_commitment(contract: Contract | None, name: str, secret: Secret, run: str) -> str | None:
+def own_commitment(contract: PublishedContract | None, name: str, secret: Secret, run: str) -> str | None:
     """What goes with a report; None: the contract has no coins to toss."""
     if contract is None or contract.coin_commitment is None:
         return None
@@ -58,7 +58,7 @@ def own_commitment(contract: Contract | None, name: str, secret: Secret, run: st
 
 
 def revealed(
-    contract: Contract | None, reports: Reports, said: object, name: str, secret: Secret, run: str
+    contract: PublishedContract | None, reports: Reports, said: object, name: str, secret: Secret, run: str
 ) -> str | None:
     """A client's nonce, once the commitments that the coins will come from are known to hold its own."""
     mine = own_commitment(contract, name, secret, run)
@@ -72,7 +72,7 @@ def revealed(
 
 
 def tossed(
-    contract: Contract,
+    contract: PublishedContract,
     reports: Reports,
     commitments: Mapping[str, str],
     nonces: Mapping[str, bytes],
@@ -94,7 +94,7 @@ def coins_to_json(coins: Coins) -> JSONObject:
 
 
 def times_by_coins(
-    contract: Contract, reports: Reports, commitments: Mapping[str, str], said: object, name: str
+    contract: PublishedContract, reports: Reports, commitments: Mapping[str, str], said: object, name: str
 ) -> int:
     """How often a client was to take part, computed from what the server opened."""
     if not isinstance(said, dict) or sorted(said) != ["nonces", "secret"]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bonafed.contracts.coin_checks import RunRecord, check_run
 from bonafed.contracts.coins import Coins
-from bonafed.contracts.published import Contract
+from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue, UnreadableFile
@@ -91,7 +91,7 @@ def verify_run(folder: Path) -> list[Finding]:
     return [_check_config(folder, record.contract), *check_run(record)]
 
 
-def _check_config(folder: Path, contract: Contract) -> Finding:
+def _check_config(folder: Path, contract: PublishedContract) -> Finding:
     """Whether config.toml says what the contract does."""
     table = catalogue.entry(contract.mechanism).table
     own = folders.read_config(folder).get(str(table), {})

@@ -8,7 +8,7 @@ from bonafed import InvalidValue, Uniform, jsam, sampling
 from bonafed.contracts.attendance import IN_A_SUM, Attendance
 from bonafed.contracts.published import Agreement
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.sampling.contracts import BenchmarkContract
+from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
 from bonafed.remote.beforehand import before_the_run, require_honest, require_ways
 from bonafed.remote.summing import LEAST
 

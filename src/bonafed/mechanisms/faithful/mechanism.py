@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue, MissingValue
@@ -165,7 +166,7 @@ class FaithfulLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 

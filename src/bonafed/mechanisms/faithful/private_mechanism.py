@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Finding, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
@@ -171,7 +172,7 @@ class PrivateLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 

@@ -30,9 +30,10 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.canonical import require_same_coins
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports, Turns
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import money
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
@@ -369,7 +370,7 @@ def _resolved(config: Config, members: Roster, parameters: int) -> Config:
     return replace(config, own=section_from(JsamSection, "jsam", table))
 
 
-def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
+def _under(contract: PublishedContract, config: Config, members: Roster) -> JsamContract:
     """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
         raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)

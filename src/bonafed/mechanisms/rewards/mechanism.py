@@ -31,8 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.contracts.published import Agreement, Contract
-from bonafed.contracts.terms import Lottery, Reports
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
@@ -117,7 +118,7 @@ class RewardsMechanism(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return None
 
     def test_samples(self, test: Samples | None = None) -> Samples:

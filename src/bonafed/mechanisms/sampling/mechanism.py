@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.canonical import require_same_coins
 from bonafed.contracts.published import Agreement
-from bonafed.contracts.terms import Lottery, Reports, Turns
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.economics.priors import Prior
@@ -43,20 +44,14 @@ from bonafed.learning.participation import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
-from bonafed.mechanisms.sampling.contracts import (
-    NAME,
-    UNIT,
-    AnyContract,
-    Benchmark,
-    BenchmarkContract,
-    PriorFreeContract,
-    SamplingContract,
-)
+from bonafed.mechanisms.sampling.benchmark import Benchmark, BenchmarkContract
+from bonafed.mechanisms.sampling.contracts import AnyContract
 from bonafed.mechanisms.sampling.plan import plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
-from bonafed.mechanisms.sampling.rules import PublishedRules
+from bonafed.mechanisms.sampling.published import SamplingContract
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
-from bonafed.mechanisms.sampling.settlement import SettledTerms
+from bonafed.mechanisms.sampling.settlement import NAME, UNIT, SettledTerms
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import named, section_from
 
@@ -82,7 +77,7 @@ def plan_contract(section: ContractSection, clients: int, rounds: int) -> AnyCon
         rules = PriorFreeSampling(
             clients, money / turns, section.highest, first, section.initial_probability
         )
-        return PriorFreeContract(PublishedRules(rules, turns, None, digits))
+        return PriorFreeContract(rules, turns, digits)
     assert prior is not None
     if section.scheme == "optimal":
         contract = plan(prior, money, clients, rounds, confidence=section.confidence, decimals=digits)

@@ -80,7 +80,6 @@ class SamplingPlan:
     intended_spend: float  # money, whole run: the expected spend it was made for; shrunk by `confidence`
     scale: float | None  # tau of the module docstring; None: everybody is in every round
     confidence: float | None = None  # realised spend is within budget with this probability
-    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
     names: tuple[str, ...] | None = None  # (N,) whose group `membership` is; None: all share one group
     decimals: int = DECIMALS  # decimals of an amount that is paid
 

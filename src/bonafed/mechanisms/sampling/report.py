@@ -18,11 +18,9 @@ from bonafed.text import csv_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bonafed.mechanisms.sampling.contracts import (
-        BenchmarkContract,
-        PriorFreeContract,
-        SamplingContract,
-    )
+    from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
+    from bonafed.mechanisms.sampling.published import SamplingContract
+    from bonafed.mechanisms.sampling.rules import PriorFreeContract
     from bonafed.mechanisms.sampling.settlement import SettledTerms
 
 QUANTILES = (0.01, 0.5, 0.99)
@@ -68,7 +66,7 @@ def contract_document(contract: SamplingContract) -> Document:
 
         return contract_figure(plan) if len(plan.menus) == 1 else _drawn_figure(contract)
 
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw, plan.attendance)
+    return _signed_document(facts, rows, contract.coin_commitment, draw, plan.attendance)
 
 
 def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
@@ -80,12 +78,12 @@ def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
     names = members or tuple(map(str, range(contract.clients)))
     assert contract.question.simulate is not None  # sampling contracts hold a belief about costs
     costs = contract.question.simulate(contract.clients).tolist()
-    return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
+    return terms_figure(contract.terms_for(dict(zip(names, costs, strict=True))))
 
 
 def rules_document(contract: PriorFreeContract) -> Document:
     """What a participant under prior-free rules signs."""
-    rules = contract.published.rules
+    rules = contract.rules
     own: JSONObject = {
         "highest": rules.highest,
         "initial": rules.first_clients,
@@ -99,9 +97,9 @@ def rules_document(contract: PriorFreeContract) -> Document:
         "sha256": contract.digest,
         "clients": rules.clients,
         "rounds": contract.rounds,
-        "budget": contract.published.total_budget,
+        "budget": contract.total_budget,
         "confidence": None,
-        "decimals": contract.published.decimals,
+        "decimals": contract.decimals,
         **own,
         "order": "SHA-256 of this contract's digest and the client's name",
         "names_are": "those the operator had listed before these rules were published",
@@ -117,7 +115,7 @@ def rules_document(contract: PriorFreeContract) -> Document:
         costs = contract.question.simulate(rules.clients)
         return prior_free_figure(rules, costs, rules.run(costs))
 
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw)
+    return _signed_document(facts, rows, contract.coin_commitment, draw)
 
 
 def benchmark_document(contract: BenchmarkContract) -> Document:
@@ -141,8 +139,7 @@ def benchmark_document(contract: BenchmarkContract) -> Document:
     }
     rows = [("prior", prior_in_words(contract.prior)), ("terms", terms[contract.scheme])]
     return _signed_document(
-        facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract),
-        contract.attendance,
+        facts, rows, contract.coin_commitment, lambda: _drawn_figure(contract), contract.attendance
     )  # fmt: skip
 
 
@@ -150,7 +147,6 @@ def _signed_document(
     facts: JSONObject,
     own: Sequence[tuple[str, str]],
     commitment: str | None,
-    content: bytes,
     figure: Draw,
     attendance: Attendance | None = None,
 ) -> Document:
@@ -183,7 +179,7 @@ def _signed_document(
     blocks.append(f"SHA-256 {facts['sha256']}")
     expected = None if attendance is None else attendance.empty_rounds
     data = {**facts, "coin_commitment": commitment, "sampled": sampled, "empty_rounds": expected}
-    return Document(tuple(blocks), data, figure, {"contract": content})
+    return Document(tuple(blocks), data, figure)
 
 
 def _words(title: str, rows: Sequence[tuple[str, str]]) -> Table:
