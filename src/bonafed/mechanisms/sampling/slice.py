@@ -19,7 +19,7 @@ from bonafed.mechanisms.sampling.contracts import read
 from bonafed.mechanisms.sampling.menus import complete_information
 from bonafed.mechanisms.sampling.published import SamplingContract
 from bonafed.mechanisms.sampling.rules import PriorFreeContract, approach_order, audit_sequence
-from bonafed.mechanisms.sampling.section import ContractSection, check
+from bonafed.mechanisms.sampling.section import SamplingSection, check
 from bonafed.mechanisms.sampling.settlement import NAME
 
 _QUICK, _LONG = 101, 401  # reports of the first sweep
@@ -90,8 +90,8 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
 SLICE = Slice(
     NAME,
     _make,
-    table="contract",
-    section=ContractSection,
+    table="sampling",
+    section=SamplingSection,
     check=check,
     claims=CLAIMS,
     read=read,
