@@ -22,7 +22,7 @@ from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS
-from bonafed.mechanisms.sampling.settlement import PaysPerTurn, SettledTerms, missing
+from bonafed.mechanisms.sampling.settlement import SamplingKind, SettledTerms, missing
 from bonafed.presentation.documents import Document, JSONObject
 
 Benchmark = Literal["uniform", "complete information"]
@@ -30,7 +30,7 @@ _RTOL = 1e-9  # of sums of money
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BenchmarkContract(PaysPerTurn):
+class BenchmarkContract(SamplingKind):
     """What a truthful contract is compared with; checked for the same promises, as far as it makes them.
 
     Under "uniform" everybody has one probability and is paid the highest cost: truthful. Under "complete

@@ -46,7 +46,7 @@ from bonafed.mechanisms.sampling.plan import (
     menus_at_scale,
 )
 from bonafed.mechanisms.sampling.settlement import (
-    PaysPerTurn,
+    SamplingKind,
     SettledTerms,
     designed_from_reports,
     missing,
@@ -69,7 +69,7 @@ class Levels(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SamplingContract(PaysPerTurn):
+class SamplingContract(SamplingKind):
     """A posted menu, with the tables of its terms as they are written in the file."""
 
     format = "bonafed-sampling-contract"

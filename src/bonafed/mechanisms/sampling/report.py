@@ -13,7 +13,6 @@ from bonafed.economics.registry import number_in_words, prior_in_words
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.presentation.documents import Block, Column, Document, Draw, JSONObject, Table, counted
-from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
     from bonafed.mechanisms.sampling.published import SamplingContract
     from bonafed.mechanisms.sampling.rules import PriorFreeContract
-    from bonafed.mechanisms.sampling.settlement import SettledTerms
 
 QUANTILES = (0.01, 0.5, 0.99)
-_ROWS = 20  # clients shown; all of them are in the plain data and in the file
 _COINS = "in every round each client by a coin of its own, with the probability that its report is given; "
 
 
@@ -239,58 +236,6 @@ def _prospect_in_words(mine: JSONObject) -> str:
         f"{mine['income_sd']:,.4g}, 1 % to 99 %: {mine['income_low']:,.6g} to {mine['income_high']:,.6g}) "
         f"and is left with {mine['profit']:,.6g} after its cost (sd {mine['profit_sd']:,.4g}). {lie}"
     )
-
-
-def terms_document(terms: SettledTerms) -> Document:
-    """A row per client, the money now that costs are known, cautions."""
-    data = {
-        **terms.to_json(),
-        "expected_participants": float(terms.probability.sum()),
-        **terms.attendance.to_json(),
-        "spend": spend_to_json(terms.spend, terms.total_budget),
-        "cautions": list(terms.cautions),
-    }
-    people, mean = data["clients"], f"{data['expected_participants']:,.4g}"
-    rows = tuple(
-        (
-            row["client"],
-            row["cost"],
-            row["probability"] if row["admitted"] else "not admitted",
-            row["payment"],
-            row["probability"] * row["payment"],
-        )
-        for row in people[:_ROWS]
-    )
-    more = len(people) - len(rows)
-    columns = (
-        Column("client", left=True),
-        *(Column(name, ".4f") for name in ("cost", "probability", "payment", "expected per round")),
-    )
-    rest = f"and {counted(more, 'more client')}: the saved file and --json list all of them"
-    caption = rest if more else ""
-    blocks = (
-        f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
-        f"{mean} {'client' if mean == '1' else 'clients'} "
-        "per round on average.",
-        *terms.attendance.sentences(),
-        Table("Terms of every client", columns, rows, caption),
-        *spend_blocks(data),
-        "probability: of being sampled in a round; payment: each time it is.",
-        *(f"note: {caution}" for caution in terms.cautions),
-    )
-
-    def draw() -> Figure:
-        from bonafed.mechanisms.sampling.figures import terms_figure
-
-        return terms_figure(terms)
-
-    return Document(blocks, data, draw, {"csv": _csv(people)})
-
-
-def _csv(people: Sequence[JSONObject]) -> bytes:
-    """All digits, a row per client."""
-    header = ("client", "cost", "admitted", "probability", "payment")
-    return csv_bytes([header, *([row[name] for name in header] for row in people)])
 
 
 def spend_to_json(spend: SpendDistribution, budget: float) -> JSONObject:

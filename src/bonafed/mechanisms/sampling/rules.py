@@ -13,7 +13,6 @@ and no report has a say in it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.per_turn import approach_order
 from bonafed.contracts.terms import Reports
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
 from bonafed.economics.claims import Finding, Kind
@@ -34,7 +34,7 @@ from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
-from bonafed.mechanisms.sampling.settlement import PaysPerTurn, SettledTerms, missing
+from bonafed.mechanisms.sampling.settlement import SamplingKind, SettledTerms, missing
 from bonafed.presentation.documents import Document
 
 _SEQUENCES = 15  # random sequences of reports tried by `verify_published_rules`
@@ -43,7 +43,7 @@ _PLACES = 6  # places along a sequence at which the published menu is audited
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PriorFreeContract(PaysPerTurn):
+class PriorFreeContract(SamplingKind):
     """Rules of a sequence in which costs are learned."""
 
     format = "bonafed-prior-free-rules"
@@ -139,19 +139,6 @@ class PriorFreeContract(PaysPerTurn):
             "initial_share": rules.first_clients / rules.clients,
             "initial_probability": rules.first_probability,
         }
-
-
-def approach_order(digest: str, names: Sequence[str]) -> list[int]:
-    """Places in `names` in the order in which clients are approached under rules of this digest.
-
-    The names must have been listed before the rules were published: who chooses its name chooses its place.
-
-    >>> approach_order("00" * 32, ["ada", "ben", "eve"]) == approach_order("00" * 32, ["ada", "ben", "eve"])
-    True
-    """
-    seed = bytes.fromhex(digest)
-    keys = [hashlib.sha256(seed + name.encode()).digest() for name in names]
-    return sorted(range(len(names)), key=keys.__getitem__)
 
 
 def audit_sequence(

@@ -11,45 +11,35 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.contracts.attendance import Lottery
-from bonafed.contracts.published import PublishedContract
-from bonafed.contracts.terms import PaidTerms, Turns, did_not_report, past_reports
-from bonafed.economics.money import DECIMALS, owed
+from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
+from bonafed.contracts.terms import did_not_report, past_reports
+from bonafed.economics.budgets import BudgetPromise
 from bonafed.errors import InvalidValue
-from bonafed.learning.federation import Question
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
-from bonafed.presentation.documents import Cell, Document, JSONObject
+from bonafed.presentation.documents import Block, JSONObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bonafed.presentation.documents import Draw
 
 NAME = "sampling"
-UNIT = "money per participation"
 # keys of the table that a contract decides; one that it does not set must be left out
 _ABSENT = dict.fromkeys(("prior", "confidence", "highest", "initial_share", "initial_probability"))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SettledTerms(PaidTerms):
-    """What every client was promised by a sampling contract."""
-
-    clients: tuple[str, ...]  # (N,) names
-    reports: Floats  # (N,) money per participation
-    admitted: NDArray[np.bool_]  # (N,) False for reports above the highest cost: not in any round
-    probability: Floats  # (N,) of being sampled in a round; 0 if not admitted
-    payment: Floats  # (N,) money per participation, at least the report; 0 if not admitted
-    rounds: int
-    total_budget: float  # money, whole run
-    decimals: int = DECIMALS  # decimals of an amount that is paid
-    cautions: tuple[str, ...] = ()  # what the contract does not promise for these reports
+class SettledTerms(TermsPerTurn):
+    """What every client was promised by a sampling contract, and how far spend may stray."""
 
     @cached_property
     def spend(self) -> SpendDistribution:
@@ -60,66 +50,27 @@ class SettledTerms(PaidTerms):
         return spend_distribution(lotteries, self.rounds)
 
     @property
-    def expected_spend(self) -> float:
-        """Money over the whole run, in expectation over the coins, for these costs."""
-        return self.rounds * math.fsum(self.probability * self.payment)
-
-    @property
     def sampling_term(self) -> float:
         """sum of s_n/q_n over who is admitted, here with s_n = 1: what the convergence bound depends on."""
         return math.fsum(1 / self.probability[self.admitted])
 
-    def cautioned(self, *cautions: str) -> SettledTerms:
-        """The same terms with these cautions."""
-        return replace(self, cautions=cautions)
+    def money(self) -> JSONObject:
+        from bonafed.mechanisms.sampling.report import spend_to_json
 
-    @property
-    def columns(self) -> Mapping[str, Sequence[Cell]]:
-        """Of a statement."""
-        return {
-            "cost": self.reports.tolist(),
-            "probability": self.probability.tolist(),
-            "payment": self.payment.tolist(),
-        }
+        return {"spend": spend_to_json(self.spend, self.total_budget)}
 
-    @property
-    def lottery(self) -> Lottery:
-        """A coin per client and round."""
-        return Lottery(self.probability)
+    def money_blocks(self, data: JSONObject) -> Sequence[Block]:
+        from bonafed.mechanisms.sampling.report import spend_blocks
 
-    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
-        """Money of a round: everybody who delivers in it is paid."""
-        return math.fsum(self.payment[list(who)])
+        return spend_blocks(data)
 
-    def amounts(self, turns: Turns) -> tuple[int, ...]:
-        """(N,) smallest units: the payment times deliveries, rounded so that it covers their costs."""
-        return owed(self.payment, self.reports, turns.delivered.tolist(), self.decimals)
+    def figure(self) -> Draw:
+        def draw() -> Figure:
+            from bonafed.mechanisms.sampling.figures import terms_figure
 
-    def to_json(self) -> JSONObject:
-        """Everything that was promised, by client."""
-        return {
-            "clients": [
-                {
-                    "client": client,
-                    "cost": float(cost),
-                    "admitted": bool(inside),
-                    "probability": float(q),
-                    "payment": float(r),
-                }
-                for client, cost, inside, q, r in zip(
-                    self.clients, self.reports, self.admitted, self.probability, self.payment, strict=True
-                )
-            ],
-            "rounds": self.rounds,
-            "budget": self.total_budget,
-            "decimals": self.decimals,
-        }
+            return terms_figure(self)
 
-    def document(self) -> Document:
-        """A row per client, the money, cautions."""
-        from bonafed.mechanisms.sampling.report import terms_document
-
-        return terms_document(self)
+        return draw
 
 
 def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
@@ -227,12 +178,10 @@ def overspending(terms: SettledTerms) -> list[str]:
     ]
 
 
-class PaysPerTurn(PublishedContract):
-    """What the three kinds of sampling contracts share: a cost is stated, and every delivery is paid."""
+class SamplingKind(ContractPerTurn):
+    """What the three kinds of sampling contracts share."""
 
     mechanism = NAME
-
-    total_budget: float  # money, whole run
 
     @property
     @abstractmethod
@@ -244,23 +193,13 @@ class PaysPerTurn(PublishedContract):
         """Probability that the budget is kept; None: it is kept on average over the coins."""
         return None
 
-    @property
-    def listed(self) -> tuple[str, ...]:
-        """The clients that it is for; (): anybody, so many at most."""
-        return ()
-
-    @abstractmethod
-    def draw_costs(self, rng: np.random.Generator, clients: int) -> Floats:
-        """(clients,) costs of simulated clients, as the contract believes."""
-
-    @property
-    def question(self) -> Question:
-        """A cost; simulated clients have one that is drawn from a seed, 0 unless told otherwise."""
-
-        def simulate(clients: int, seed: int = 0) -> Floats:
-            return self.draw_costs(np.random.default_rng(checks.seed("seed", seed)), clients)
-
-        return Question("cost", UNIT, simulate, optional=True, names=self.listed)
+    def budget_promise(self, terms: TermsPerTurn) -> BudgetPromise:
+        believed, money = self.expected_spend, terms.total_budget
+        if believed is None:  # the promise is for every realisation of the costs
+            return BudgetPromise(money, "the coins, whatever the costs", expected=terms.expected_spend)
+        return BudgetPromise(
+            money, "the costs believed in and the coins", self.confidence, expected=believed
+        )
 
     def settings(self) -> Mapping[str, Any]:
         return {**_ABSENT, "total_budget": self.total_budget, **self.scheme_settings()}

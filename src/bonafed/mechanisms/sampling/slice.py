@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.contracts.per_turn import approach_order
 from bonafed.economics.audit import CLAIMS, audit
 from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import Allocation
@@ -18,7 +19,7 @@ from bonafed.mechanisms.sampling.commands import ATTACK, QUOTE
 from bonafed.mechanisms.sampling.contracts import read
 from bonafed.mechanisms.sampling.menus import complete_information
 from bonafed.mechanisms.sampling.published import SamplingContract
-from bonafed.mechanisms.sampling.rules import PriorFreeContract, approach_order, audit_sequence
+from bonafed.mechanisms.sampling.rules import PriorFreeContract, audit_sequence
 from bonafed.mechanisms.sampling.section import SamplingSection, check
 from bonafed.mechanisms.sampling.settlement import NAME
 

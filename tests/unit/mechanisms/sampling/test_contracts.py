@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.per_turn import approach_order
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import all_hold
@@ -22,7 +23,7 @@ from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
 from bonafed.mechanisms.sampling.contracts import read
 from bonafed.mechanisms.sampling.published import SamplingContract
-from bonafed.mechanisms.sampling.rules import PriorFreeContract, approach_order
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 from bonafed.mechanisms.sampling.section import SamplingSection
 from bonafed.mechanisms.sampling.slice import SLICE
 from bonafed.sections import section_from
