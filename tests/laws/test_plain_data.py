@@ -30,8 +30,8 @@ BELIEF = bonafed.Uniform(0.5, 1.5)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
