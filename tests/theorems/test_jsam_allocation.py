@@ -1,4 +1,4 @@
-"""The JSAM optimum: against every vertex, simplex grids, random plans, local search; the printed algorithm."""
+"""The JSAM optimum: against every vertex, grids, random plans and local search; the printed algorithm."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import allocate, objective
-from bonafed.mechanisms.jsam.ladder import best_threshold, ladder
+from bonafed.mechanisms.jsam.thresholds import best_threshold, ladder
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import NOISE_SCALES, WEIGHTS, fewer, powers_of_ten, virtual_costs
 

@@ -17,7 +17,6 @@ from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, st
 from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
@@ -33,6 +32,7 @@ from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.report import Quote, Weight, describe, describe_printed, quote_blocks
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.section import epsilon_before
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.protocol import Command
 from bonafed.presentation.documents import Document, JSONObject
 from bonafed.reports import read_one_per_client, read_reports

@@ -14,9 +14,8 @@ from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective
-from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import (
     Admitted,
     PrivacySettlement,
@@ -27,6 +26,7 @@ from bonafed.mechanisms.jsam.payments import (
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.schemes import rule_of
 from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.left_open import HIDDEN
 from bonafed.mechanisms.promises import ON_SUM
 from bonafed.presentation.documents import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
