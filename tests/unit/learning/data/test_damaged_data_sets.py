@@ -12,53 +12,24 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-import zlib
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat, matlab, savemat
 from tests import natural
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import formats
 from bonafed.learning.data import photograph_formats as photographs
 from bonafed.learning.data import sentiment_format as posts
-from bonafed.learning.data.matlab_format import read_matrices
 from bonafed.learning.data.real_federations import heart, schools, stroke
 
 TRIES = 300
 MOST_MEMORY = 2**23  # bytes; the files have some thousands
 ONE_CLASS = partial(photographs.read_tiny_imagenet, classes=1, images=1, tests=1)
 CLASS = "n00000001"
-
-
-def mat(packed=False, **change):
-    """A small file of SVHN; packed, every variable is compressed."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        "X": rng.integers(0, 256, (32, 32, 3, 2), dtype=np.uint8), "y": np.array([[1], [10]], np.uint8),
-    }  # fmt: skip
-    stream = io.BytesIO()
-    savemat(stream, arrays | change)
-    return repacked(stream.getvalue()) if packed else stream.getvalue()
-
-
-def elements(plain):
-    """The variables of an uncompressed file, one by one."""
-    place = 128
-    while place < len(plain):
-        size = 8 + struct.unpack("<I", plain[place + 4 : place + 8])[0]
-        yield plain[place : place + size]
-        place += size
-
-
-def repacked(plain, change=lambda element: element):
-    """The same file, every variable changed and then compressed."""
-    packed = [zlib.compress(change(element)) for element in elements(plain)]
-    return plain[:128] + b"".join(struct.pack("<II", 15, len(one)) + one for one in packed)
 
 
 def idx(array, *sizes):
@@ -90,18 +61,6 @@ def damaged(chance, whole):
                 [0, 1, 0x7F, 0x80, 0xFF, content[place] ^ 1, chance.randrange(256)]
             )
     return bytes(content)
-
-
-def svhn(folder, chance):
-    plain = mat()
-    broken = damaged(chance, plain)
-    if chance.random() < 0.5:
-        broken = damaged(chance, mat(packed=True))
-    if chance.random() < 0.4:  # with checksums that are right
-        broken = repacked(plain, lambda element: damaged(chance, element))
-    (folder / "train_32x32.mat").write_bytes(broken)
-    (folder / "test_32x32.mat").write_bytes(plain)
-    return photographs.read_svhn, photographs.SVHN_FILES
 
 
 def cifar100(folder, chance):
@@ -192,8 +151,7 @@ def pupils(folder, chance):
 
 
 KINDS = {
-    made.__name__: made
-    for made in (svhn, cifar100, emnist, tiny_imagenet, sentiment140, hearts, strokes, pupils)
+    made.__name__: made for made in (cifar100, emnist, tiny_imagenet, sentiment140, hearts, strokes, pupils)
 }
 
 
@@ -234,81 +192,6 @@ def refusal(reader, folder, names):
     with pytest.raises(UnreadableFile) as caught:
         reader({name: formats.locate(folder, name) for name in names})
     return str(caught.value).replace(f"{folder}/", "")
-
-
-class TestMATLAB:
-    def refused(self, folder, content):
-        (folder / "train_32x32.mat").write_bytes(content)
-        (folder / "test_32x32.mat").write_bytes(mat())
-        return refusal(photographs.read_svhn, folder, photographs.SVHN_FILES)
-
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_it_reads_what_scipy_writes(self, tmp_path, packed):
-        path = tmp_path / "numbers.mat"
-        numbers = {
-            "a": np.arange(24, dtype=np.int16).reshape(2, 3, 4), "b": np.array([[7]], np.uint8),
-            "c": np.array([[0.5, -1e300]]),
-        }  # fmt: skip
-        savemat(path, numbers, do_compression=packed)
-        found = read_matrices(path, ("a", "b", "c"), lambda name, header: None)
-        for name, expected in numbers.items():
-            np.testing.assert_array_equal(found[name], expected)
-            assert found[name].dtype == expected.dtype
-
-    @pytest.mark.parametrize(
-        ("file", "names"),
-        [
-            ("testmatrix_6.1_SOL2.mat", ("testmatrix",)),  # big-endian
-            ("test3dmatrix_6.5.1_GLNX86.mat", ("test3dmatrix",)),
-            ("test3dmatrix_7.4_GLNX86.mat", ("test3dmatrix",)),  # compressed, doubles stored as bytes
-            ("testmulti_7.4_GLNX86.mat", ("a", "theta")),
-        ],
-    )
-    def test_it_reads_what_matlab_wrote_as_scipy_does(self, file, names):
-        path = Path(matlab.__file__).parent / "tests" / "data" / file
-        if not path.exists():
-            pytest.skip("this SciPy comes without the files of its tests")
-        found, expected = read_matrices(path, names, lambda name, header: None), loadmat(path)
-        for name in names:
-            np.testing.assert_array_equal(found[name], expected[name])
-            assert found[name].shape == expected[name].shape
-
-    def test_it_reads_big_endian_files(self, tmp_path):
-        def element(kind, data):
-            return struct.pack(">II", kind, len(data)) + data + bytes(-len(data) % 8)
-
-        matrix = element(6, struct.pack(">II", 6, 0)) + element(5, struct.pack(">2i", 1, 2))
-        matrix += struct.pack(">HH4s", 1, 1, b"a") + element(3, struct.pack(">2h", -300, 7))
-        path = tmp_path / "big.mat"
-        path.write_bytes(bytes(124) + b"\x01\x00MI" + element(14, matrix))
-        found = read_matrices(path, ("a",), lambda name, header: None)
-        assert found["a"].tolist() == [[-300, 7]]
-
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_a_variable_that_is_there_twice_is_refused(self, tmp_path, packed):
-        plain = mat()
-        twice = plain + next(elements(plain))
-        said = self.refused(tmp_path, repacked(twice) if packed else twice)
-        assert said == "train_32x32.mat: must hold X and y, each once, and nothing else, got 'X' twice"
-
-    def test_files_of_other_versions_are_refused(self, tmp_path):
-        start = b"MATLAB 7.3 MAT-file"
-        said = self.refused(tmp_path, start.ljust(124) + b"\x00\x02IM" + bytes(400))
-        assert said.startswith("train_32x32.mat: must be a MATLAB 5 file, as save -v7 writes them, got one")
-
-    def test_what_inflates_to_more_than_it_says_is_not_inflated(self, tmp_path):
-        said = self.refused(tmp_path, repacked(mat(), lambda element: element + bytes(10**7)))
-        assert said.endswith("a compressed element must hold one matrix and end with it")
-
-    def test_more_images_than_there_are_digits_are_not_read(self, tmp_path):
-        plain = mat()
-        place = plain.index(struct.pack("<4i", 32, 32, 3, 2)) + 12
-        many = plain[:place] + struct.pack("<i", 10**6) + plain[place + 4 :]
-        assert self.refused(tmp_path, many).endswith("X must be of at most 100,000 images, got 1,000,000")
-        many = plain[:place] + struct.pack("<i", 3) + plain[place + 4 :]
-        assert self.refused(tmp_path, many).endswith(
-            "X must have 9,216 bytes, as its shape says, got 6,144"
-        )
 
 
 class TestEMNIST:
