@@ -36,7 +36,7 @@ from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation
+from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns

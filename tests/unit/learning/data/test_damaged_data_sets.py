@@ -22,13 +22,12 @@ from tests import natural
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import formats
-from bonafed.learning.data import photograph_formats as photographs
-from bonafed.learning.data import sentiment_format as posts
-from bonafed.learning.data.real_federations import heart, schools, stroke
+from bonafed.learning.data import official_formats as official
+from bonafed.learning.data.real_federations import hospitals, schools
 
 TRIES = 300
 MOST_MEMORY = 2**23  # bytes; the files have some thousands
-ONE_CLASS = partial(photographs.read_tiny_imagenet, classes=1, images=1, tests=1)
+ONE_CLASS = partial(official.read_tiny_imagenet, classes=1, images=1, tests=1)
 CLASS = "n00000001"
 
 
@@ -70,7 +69,7 @@ def cifar100(folder, chance):
     (folder / f"train.bin{'.gz' * packed}").write_bytes(gzip.compress(broken) if packed else broken)
     (folder / f"train.bin{'.gz' * (not packed)}").unlink(missing_ok=True)
     (folder / "test.bin").write_bytes(whole)
-    return partial(photographs.read_cifar100, records=(3, 3)), photographs.CIFAR100_FILES
+    return partial(official.read_cifar100, records=(3, 3)), official.CIFAR100_FILES
 
 
 def emnist(folder, chance):
@@ -101,14 +100,16 @@ def tiny_imagenet(folder, chance):
     victim = chance.choice([*contents, *[f"train/{CLASS}/images/{CLASS}_0.JPEG"] * 8])
     for name, content in contents.items():
         (folder / name).write_bytes(damaged(chance, content) if name == victim else content)
-    return ONE_CLASS, photographs.TINY_FILES
+    return ONE_CLASS, official.TINY_FILES
 
 
 def sentiment140(folder, chance):
     whole = b'"0","1","d","q","ann","so caf\xe9 bad"\n"4","2","d","q","bob","so ""very"" good"\n' * 3
-    for name in posts.SENTIMENT_FILES:
-        (folder / name).write_bytes(damaged(chance, whole) if name == posts.SENTIMENT_FILES[0] else whole)
-    return partial(posts.read_sentiment140, minimum_count=1), posts.SENTIMENT_FILES
+    for name in official.SENTIMENT_FILES:
+        (folder / name).write_bytes(
+            damaged(chance, whole) if name == official.SENTIMENT_FILES[0] else whole
+        )
+    return partial(official.read_sentiment140, minimum_count=1), official.SENTIMENT_FILES
 
 
 WHOLE = {}  # the files of federations, written once
@@ -137,12 +138,14 @@ def of_clients(write, reader, file, folder, chance):
 
 
 def hearts(folder, chance):
-    reader = of_clients(natural.write_heart, heart.read_heart, "processed.va.data", folder, chance)
-    return reader, tuple(heart.HOSPITALS)
+    reader = of_clients(natural.write_heart, hospitals.read_heart, "processed.va.data", folder, chance)
+    return reader, tuple(hospitals.HOSPITALS)
 
 
 def strokes(folder, chance):
-    return of_clients(natural.write_ist, stroke.read_ist, stroke.FILE, folder, chance), (stroke.FILE,)
+    return of_clients(natural.write_ist, hospitals.read_ist, hospitals.STROKE_FILE, folder, chance), (
+        hospitals.STROKE_FILE,
+    )
 
 
 def pupils(folder, chance):
@@ -237,11 +240,11 @@ class TestTinyImageNet:
         (whole / "val/val_annotations.txt").write_text(f"val_0.JPEG\t{CLASS}\n")
         for name in ("val/images/val_0.JPEG", f"train/{CLASS}/images/{CLASS}_0.JPEG"):
             (whole / name).write_bytes(jpeg())
-        assert len(ONE_CLASS({name: whole / name for name in photographs.TINY_FILES})["labels"]) == 1
+        assert len(ONE_CLASS({name: whole / name for name in official.TINY_FILES})["labels"]) == 1
         return whole
 
     def refused(self, folder):
-        return refusal(ONE_CLASS, folder, photographs.TINY_FILES)
+        return refusal(ONE_CLASS, folder, official.TINY_FILES)
 
     @pytest.mark.parametrize(
         ("side", "got"), [(65, "65 x 65"), (12_000, "12000 x 12000"), (65_500, "far more")]
@@ -274,7 +277,7 @@ class TestTinyImageNet:
         image.symlink_to("../kept.JPEG")
         linked = folder.parent / "linked"
         linked.symlink_to(folder)
-        assert len(ONE_CLASS({name: linked / name for name in photographs.TINY_FILES})["labels"]) == 1
+        assert len(ONE_CLASS({name: linked / name for name in official.TINY_FILES})["labels"]) == 1
 
     def test_a_pipe_is_not_waited_for(self, folder):
         image = folder / "val/images/val_0.JPEG"
@@ -290,10 +293,10 @@ class TestTinyImageNet:
 
 class TestSentiment140:
     def refused(self, folder, content, suffix=""):
-        train, test = posts.SENTIMENT_FILES
+        train, test = official.SENTIMENT_FILES
         (folder / (train + suffix)).write_bytes(content)
         (folder / test).write_bytes(b'"0","1","d","q","ann","bad"\n')
-        said = refusal(posts.read_sentiment140, folder, posts.SENTIMENT_FILES)
+        said = refusal(official.read_sentiment140, folder, official.SENTIMENT_FILES)
         assert said.startswith(train + suffix)
         return said.removeprefix(train + suffix)
 
@@ -338,7 +341,7 @@ class TestSentiment140:
         assert self.refused(tmp_path, content).startswith(reason)
 
     def test_tables_are_bounded(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(posts, "_LONGEST_TABLE", 100)
+        monkeypatch.setattr(official, "_LONGEST_TABLE", 100)
         said = self.refused(tmp_path, b'"0","1","d","q","ann","bad"\n' * 5)
         assert said == ", line 4: must have at most 100 characters, got more"
 

@@ -15,8 +15,7 @@ from scipy.io import savemat
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import datasets, formats
-from bonafed.learning.data import photograph_formats as photographs
-from bonafed.learning.data import sentiment_format as posts
+from bonafed.learning.data import official_formats as official
 from bonafed.learning.data.datasets import load
 
 RNG = np.random.default_rng(0)
@@ -40,18 +39,18 @@ class TestSVHN:
         """Small files that count as published; the images for testing."""
         folder.mkdir(parents=True, exist_ok=True)
         published = {}
-        for name, count in zip(photographs.SVHN_FILES, (n, tests), strict=True):
+        for name, count in zip(official.SVHN_FILES, (n, tests), strict=True):
             images = RNG.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
             labels = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
             stream = io.BytesIO()
             savemat(stream, {"X": images, "y": labels}, do_compression=True)
             content = stream.getvalue()
-            published[name] = photographs.Published(len(content), hashlib.sha256(content).hexdigest())
+            published[name] = official.Published(len(content), hashlib.sha256(content).hexdigest())
             if packed:
                 (folder / f"{name}.gz").write_bytes(gzip.compress(content))
             else:
                 (folder / name).write_bytes(content)
-        monkeypatch.setattr(photographs, "SVHN_PUBLISHED", published)
+        monkeypatch.setattr(official, "SVHN_PUBLISHED", published)
         return images
 
     @pytest.mark.parametrize("packed", [False, True])
@@ -66,7 +65,7 @@ class TestSVHN:
     def test_no_file_but_the_published_one_reaches_the_reader(self, tmp_path, monkeypatch):
         self.write(tmp_path, monkeypatch)
         path = tmp_path / "train_32x32.mat"
-        whole, known = path.read_bytes(), photographs.SVHN_PUBLISHED["train_32x32.mat"]
+        whole, known = path.read_bytes(), official.SVHN_PUBLISHED["train_32x32.mat"]
         monkeypatch.setattr(scipy.io, "loadmat", lambda stream: pytest.fail("an unknown file was read"))
         due = f"must be the published file, {known.size:,} bytes with the SHA-256 {known.digest}, got "
         changed = [whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :] for k in range(0, len(whole), 997)]
@@ -79,16 +78,16 @@ class TestSVHN:
             *((changed[k], f"{known.size:,} bytes with {digest}") for k, digest in enumerate(digests)),
         ]:
             path.write_bytes(content)
-            said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
+            said = refused(official.read_svhn, tmp_path, official.SVHN_FILES)
             assert said == f"train_32x32.mat: {due}{got}"
 
     def test_the_published_files_are_those_that_are_downloaded(self):
-        assert set(datasets._SOURCES["svhn"].checksums) == set(photographs.SVHN_PUBLISHED)
-        assert {len(known.digest) for known in photographs.SVHN_PUBLISHED.values()} == {64}
+        assert set(datasets._SOURCES["svhn"].checksums) == set(official.SVHN_PUBLISHED)
+        assert {len(known.digest) for known in official.SVHN_PUBLISHED.values()} == {64}
 
 
 class TestCIFAR100:
-    read = staticmethod(partial(photographs.read_cifar100, records=(6, 4)))
+    read = staticmethod(partial(official.read_cifar100, records=(6, 4)))
 
     def write(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +101,7 @@ class TestCIFAR100:
 
     def test_classes_are_the_fine_labels(self, tmp_path):
         tables = self.write(tmp_path)
-        arrays = self.read(files_in(tmp_path, photographs.CIFAR100_FILES))
+        arrays = self.read(files_in(tmp_path, official.CIFAR100_FILES))
         assert arrays["labels"].tolist() == [99, 98, 97, 96, 95, 94]
         np.testing.assert_array_equal(arrays["test_features"].reshape(4, 3072), tables["test.bin"][:, 2:])
         assert arrays["features"].shape == (6, 3, 32, 32)
@@ -126,10 +125,10 @@ class TestCIFAR100:
             (whole[:1] + b"\x64" + whole[2:], "labels must be below 100, got 100 for sample 0"),
         ):
             path.write_bytes(content)
-            assert refused(self.read, tmp_path, photographs.CIFAR100_FILES) == f"train.bin: {reason}"
+            assert refused(self.read, tmp_path, official.CIFAR100_FILES) == f"train.bin: {reason}"
         path.write_bytes(tables["train.bin"].tobytes())
         (tmp_path / "test.bin").rename(tmp_path / "test.bin.gz")
-        assert refused(self.read, tmp_path, photographs.CIFAR100_FILES).startswith("test.bin.gz: ")
+        assert refused(self.read, tmp_path, official.CIFAR100_FILES).startswith("test.bin.gz: ")
 
 
 def boxes(*images):
@@ -137,7 +136,7 @@ def boxes(*images):
 
 
 class TestTinyImageNet:
-    read = staticmethod(partial(photographs.read_tiny_imagenet, classes=3, images=2, tests=4))
+    read = staticmethod(partial(official.read_tiny_imagenet, classes=3, images=2, tests=4))
     names = (B, A, "n00000003")
 
     def write(self, folder):
@@ -216,7 +215,7 @@ class TestTinyImageNet:
             (tmp_path / file).unlink()
         else:
             (tmp_path / file).write_text(content)
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said.startswith(reason)
         assert "\n" not in said
 
@@ -225,15 +224,15 @@ class TestTinyImageNet:
         path = tmp_path / "train" / "n00000003" / "images" / "n00000003_2.JPEG"
         whole = path.read_bytes()
         self.image(path, 3, size=(64, 32))
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said == "train/n00000003/images/n00000003_2.JPEG: must be 64 x 64 pixels, got 64 x 32"
         path.write_bytes(whole[: len(whole) - 200])
-        assert "not a JPEG that can be read" in refused(self.read, tmp_path, photographs.TINY_FILES)
+        assert "not a JPEG that can be read" in refused(self.read, tmp_path, official.TINY_FILES)
 
     def test_without_pillow_it_is_said_what_to_install(self, tmp_path, monkeypatch):
         self.write(tmp_path)
         monkeypatch.setitem(sys.modules, "PIL", None)
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said == "wnids.txt: its JPEGs need Pillow: pip install pillow"
 
 
@@ -245,12 +244,12 @@ class TestSentiment140:
 
     def write(self, folder, train=None, test=None):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in zip(posts.SENTIMENT_FILES, (train, test), strict=True):
+        for name, text in zip(official.SENTIMENT_FILES, (train, test), strict=True):
             (folder / name).write_bytes((self.rows if text is None else text).encode("latin-1"))
 
     def test_sentences_are_numbered_and_neutral_ones_left_out(self, tmp_path, monkeypatch):
         self.write(tmp_path / "sentiment140", test=self.rows + '"2","1","d","q","u","so so"\n')
-        read = partial(posts.read_sentiment140, minimum_count=1, length=4)
+        read = partial(official.read_sentiment140, minimum_count=1, length=4)
         source = datasets._SOURCES["sentiment140"]
         monkeypatch.setitem(datasets._SOURCES, "sentiment140", replace(source, read=read))
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
@@ -260,8 +259,8 @@ class TestSentiment140:
         assert data.features[1, 0] == 2  # "again", the most frequent word
         assert data.features[1, 3] == 0  # padding
         assert data.vocabulary == 2 + len({"again", '"again"', "café", "closed,", "good", "is"})
-        rare = posts.read_sentiment140(
-            files_in(tmp_path / "sentiment140", posts.SENTIMENT_FILES), minimum_count=1, words=1
+        rare = official.read_sentiment140(
+            files_in(tmp_path / "sentiment140", official.SENTIMENT_FILES), minimum_count=1, words=1
         )
         assert rare["vocabulary"] == 3
         assert set(rare["features"].ravel().tolist()) == {0, 1, 2}
@@ -279,14 +278,14 @@ class TestSentiment140:
     def test_others_are_refused_with_the_line(self, tmp_path, text, reason):
         self.write(tmp_path, train=text)
         with pytest.raises(UnreadableFile) as caught:
-            posts.read_sentiment140(files_in(tmp_path, posts.SENTIMENT_FILES))
+            official.read_sentiment140(files_in(tmp_path, official.SENTIMENT_FILES))
         assert reason in str(caught.value)
-        assert posts.SENTIMENT_FILES[0] in str(caught.value)
+        assert official.SENTIMENT_FILES[0] in str(caught.value)
 
     def test_half_an_archive_is_refused(self, tmp_path):
         self.write(tmp_path)
-        path = tmp_path / posts.SENTIMENT_FILES[0]
+        path = tmp_path / official.SENTIMENT_FILES[0]
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes() * 50)[:60])
         path.unlink()
-        said = refused(posts.read_sentiment140, tmp_path, posts.SENTIMENT_FILES)
-        assert said.startswith(posts.SENTIMENT_FILES[0] + ".gz: ")
+        said = refused(official.read_sentiment140, tmp_path, official.SENTIMENT_FILES)
+        assert said.startswith(official.SENTIMENT_FILES[0] + ".gz: ")
