@@ -32,7 +32,7 @@ from bonafed.learning.privacy import Ledger
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.faithful import private
+from bonafed.mechanisms.faithful.private import algorithm as private
 from bonafed.remote.sums import add_up, parts_of
 from bonafed.runs import config
 from bonafed.runs.prepare import prepare

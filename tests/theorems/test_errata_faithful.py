@@ -28,8 +28,8 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.theory import bounds as b
 from tests.oracles.faithful import MU, digits_problem, owners, rows
 
 
@@ -193,7 +193,7 @@ def some_population(seed, even=False):
     p, n = rng.dirichlet(np.full(4, 2.0)), rng.integers(20, 400, 4)
     if even:
         p, n = np.full(4, 0.25), np.full(4, 50)
-    return b.Population(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
+    return b.AgentPopulation(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
 
 
 @given(seed=st.integers(0, 10_000))

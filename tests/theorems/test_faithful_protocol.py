@@ -21,7 +21,7 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.protocol.reports import Watch
 from tests.oracles.faithful import digits_problem, leave_one_out, slow_loss
 
 

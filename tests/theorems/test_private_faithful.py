@@ -20,17 +20,17 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
+from bonafed.mechanisms.faithful.accounts import private_accounts
 from bonafed.mechanisms.faithful.adversaries.private_search import (
     Lying,
-    PrivateTerms,
+    PrivateAuditTerms,
     gain_bound,
     private_attack,
     private_verdicts,
     scaled,
 )
-from bonafed.mechanisms.faithful.private_account import variance_cost
-from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
-from bonafed.mechanisms.faithful.statement import private_statement
+from bonafed.mechanisms.faithful.private.noise import variance_cost
+from bonafed.mechanisms.faithful.private.plan import enough_for_payments, plan_warning, training_gap
 from tests.oracles.faithful import digits_problem
 from tests.oracles.private_faithful import one_by_one
 
@@ -73,7 +73,7 @@ def test_payments_no_longer_measure_unfinished_training():
 @pytest.mark.parametrize("variant", ["printed", "continued"])
 def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agent_shaped(variant):
     problem = hospitals(mu=0.003)
-    terms = PrivateTerms(1e5, 1e-5, variant, training_steps=40, payment_steps=10)
+    terms = PrivateAuditTerms(1e5, 1e-5, variant, training_steps=40, payment_steps=10)
     tried = private_attack(problem, singles(4), 3, terms, seeds=6)
     amplified = next(attempt for attempt in tried if attempt.factor == 1.4)
     assert amplified.pays
@@ -101,7 +101,7 @@ UNEQUAL = [0.1, 0.2, 0.3, 0.4]
 def test_no_report_gains_more_than_is_stated_and_a_gain_is_the_federation_s(weights, clusters, at):
     problem = hospitals(mu=0.003, weights=weights)
     groups = random_clusters(4, clusters, np.random.default_rng(1))
-    terms = PrivateTerms(1e7, 1e-5, training_steps=120, payment_steps=60, noise_at=at)
+    terms = PrivateAuditTerms(1e7, 1e-5, training_steps=120, payment_steps=60, noise_at=at)
     tried = private_attack(problem, groups, 3, terms, seeds=4)
     assert all(verdict.holds for verdict in private_verdicts(problem, tried))
     # the bound is worth something: below what overstating gains in the other protocols
@@ -113,7 +113,7 @@ def test_no_report_gains_more_than_is_stated_and_a_gain_is_the_federation_s(weig
 def test_what_is_gained_by_unfinished_training_stays_below_the_bound():
     """Too few steps: overstating does gain, the bound says so, and the federation gains alike."""
     problem = hospitals(mu=0.003)
-    terms = PrivateTerms(1e5, 1e-5, training_steps=6, payment_steps=6)
+    terms = PrivateAuditTerms(1e5, 1e-5, training_steps=6, payment_steps=6)
     tried = private_attack(problem, singles(4), 3, terms, seeds=3)
     gain = max(attempt.gain for attempt in tried)
     assert 0.05 < gain < tried[0].allowed
@@ -452,7 +452,7 @@ def test_a_plan_whose_payments_are_noise_says_what_would_be_enough():
 def stated(problem, *, longest=1.0, **options):
     given = {"alpha": 1e5, "beta": 1e-5, **options}
     done = private_faithful(problem, singles(4), np.random.default_rng(0), **given)
-    said = private_statement(problem, done, clusters=4, longest=longest)
+    said = private_accounts(problem, done, clusters=4, longest=longest)
     return done, {check.claim: check for check in said.checks}
 
 

@@ -25,8 +25,8 @@ from bonafed.mechanisms.faithful import (
     train,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.theory import bounds as b
 from bonafed.papers.faithful.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
@@ -44,7 +44,7 @@ def near(expected, rel=1e-8):
 
 def population():
     keys = ("p", "n", "P", "L_ell", "d", "mu", "delta")
-    return b.Population(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
+    return b.AgentPopulation(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
 
 
 def test_risk_bounds():

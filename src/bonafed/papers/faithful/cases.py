@@ -41,7 +41,7 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     train,
 )
-from bonafed.mechanisms.faithful.bounds import amplified_weights
+from bonafed.mechanisms.faithful.theory.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, section_from, word
 

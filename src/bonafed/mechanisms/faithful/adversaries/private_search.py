@@ -30,10 +30,10 @@ from bonafed.economics.claims import Finding, Kind
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.faithful.clusters import Clusters
-from bonafed.mechanisms.faithful.private import private_faithful
-from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.mechanisms.faithful.private_schedule import PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.private.algorithm import private_faithful
+from bonafed.mechanisms.faithful.private.plan import training_gap
+from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.protocol.payments import Clusters
 
 FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient
 PUSH = 20.0  # times the longest gradient
@@ -44,7 +44,7 @@ Report = Callable[[int, Floats, Floats], Floats]  # times asked before, the mode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrivateTerms:
+class PrivateAuditTerms:
     """The private mechanism under attack."""
 
     alpha: float
@@ -108,7 +108,7 @@ def private_attack(
     problem: SoftmaxRegression,
     clusters: Clusters,
     agent: int,
-    terms: PrivateTerms,
+    terms: PrivateAuditTerms,
     *,
     seeds: int = 16,
     factors: Sequence[float] = FACTORS,
