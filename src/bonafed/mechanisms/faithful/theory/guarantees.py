@@ -8,8 +8,8 @@
     private_participation_slack   Corollary 3, (61)          by how much joining may still be worse, DP-FFL
 
 All are in units of loss and hold with probability 1 - delta of the `AgentPopulation`, the corrected ones by
-the proofs; they are loose, and good for comparing. In what follows c and c' are the constants of `bounds`, Phi
-is (30), and RB_C is (21) for a clustering C.
+the proofs; they are loose, and good for comparing. In what follows c and c' are the constants of `bounds`,
+Phi is (30), and RB_C is (21) for a clustering C.
 
 The corrections, beside those of the equations they rest on:
 
