@@ -30,16 +30,10 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1 << 22  # losses of test samples, of several models
-
-
 DECIMALS = 6  # of payments, in units of loss
-
-
 _LOSSES = (
     "loss", "overall_loss", "loss_with_the_others_model", "loss_alone", "fresh_loss", "fresh_loss_alone"
 )  # fmt: skip
-
-
 FORMS = (
     dict.fromkeys(_LOSSES, ".4f") | dict.fromkeys(("weight", "payment"), ".4g") | {"payment_error": ".2g"}
 )

@@ -98,8 +98,6 @@ class History:
 
 
 Measure = Callable[[History], Floats]  # history -> (N,) contributions
-
-
 _AT_ONCE = 64  # models scored in one call: bounds the memory for large models
 
 

@@ -56,11 +56,7 @@ from bonafed.mechanisms.rewards.measures import Models
 from bonafed.randomness import Purpose, generator
 
 Reference = Literal["max", "median"]
-
-
 Counts = NDArray[np.int64]
-
-
 _ROUNDING = 1e-9  # a count above a whole number by less than this is that whole number
 
 
@@ -120,8 +116,6 @@ def _valid(rates: ArrayLike) -> Floats:
 
 
 Own = Literal["paper", "unbiased"]
-
-
 Bools = NDArray[np.bool_]
 
 

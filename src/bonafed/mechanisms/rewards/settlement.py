@@ -152,8 +152,6 @@ def summarise(runs: Sequence[Scores]) -> dict[str, Summary]:
 
 
 MORE_FOR_MORE = "better models for more contribution"
-
-
 TITLES: Mapping[str, str] = {
     "rewards": "model rewards",
     "honest": "all honest",
@@ -162,8 +160,6 @@ TITLES: Mapping[str, str] = {
     "cgsv": "CGSV",
     "rank": "Rank",
 }
-
-
 Phases = Mapping[str, Mapping[str, NDArray[Any]]]
 
 

@@ -108,8 +108,6 @@ _SLOPES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "slopes that jump": lambda t, s: np.where(t < 0.5, s[:, :1], s[:, -1:]),
     "slopes that bend late": lambda t, s: s[:, :1] + (s[:, -1:] - s[:, :1]) * t**8,
 }
-
-
 _EXACT = 1e-10  # gradient norm of the minima that payments are compared with
 
 

@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 
 LONGEST = 1.0  # norm of a record's features with the constant, at most, as the objective scales them
-
-
 _SIMULATED = "exact losses of private data: known to the simulation only, covered by no epsilon"
 
 

@@ -175,8 +175,6 @@ class Books:
 
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
-
-
 PAPER_STEPS = 80, 20  # T_1 and T_2 of the paper's figures
 
 

@@ -48,20 +48,10 @@ from bonafed.mechanisms.faithful.private.noise import (
 from bonafed.mechanisms.faithful.protocol.payments import cluster_of
 
 UNLIKE = 0.05  # mean gradient of an agent at the shared model, over the longest there can be
-
-
 _STEPS = tuple(sorted({round(4 * 1.2**i) for i in range(36)}))  # 4 .. 2363
-
-
 _SHARES = (1.0, 0.7, 0.5)  # of the training steps that payments take
-
-
 _SPLITS = np.array([0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
-
-
 _MOST_ALPHA = 1e6
-
-
 _MOST_TIMES = 1e9  # as many samples
 
 

@@ -28,8 +28,6 @@ from bonafed.mechanisms.faithful.protocol.payments import cluster_of
 from bonafed.mechanisms.faithful.protocol.requests import require_somebody
 
 PrivateVariant = Literal["corrected", "continued", "printed"]
-
-
 NEEDS_EVERYBODY = "a private sum needs everybody"
 
 

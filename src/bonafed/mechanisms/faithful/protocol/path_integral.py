@@ -33,14 +33,8 @@ from bonafed.errors import UnusableReport
 from bonafed.learning.problems.agreed import Agreed
 
 MOST_PIECES = 4096
-
-
 _GAUSS = 8
-
-
 _AT, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(_GAUSS)
-
-
 _GAUSS_NODES = (_AT + 1) / 2
 
 

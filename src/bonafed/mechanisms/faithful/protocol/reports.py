@@ -49,11 +49,7 @@ from bonafed.learning.functions import NOT_FINITE
 from bonafed.learning.problems.agreed import Agreed
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
-
-
 FAR = 1e100  # norm of a report that is still computed with: its square is a number
-
-
 GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
 
 

@@ -37,14 +37,8 @@ from bonafed.checks import Floats
 from bonafed.learning.problems.convex import Ints, tiles
 
 MEMORY = 30  # pairs
-
-
 FIRST = (1.0, 4.0, 16.0, 64.0)  # lengths of the first step, over L
-
-
 PATIENCE = 12  # requests in which |g| halves, or the search becomes careful
-
-
 _KEEPS = 0.9  # an accepted step: its slope at the end is at most this part of that at its beginning
 
 
@@ -190,8 +184,6 @@ def without_each(weights: Floats, reports: Floats) -> Floats:
 
 
 _LONG = 4 * MEMORY  # models of the training whose reports are kept
-
-
 _AT_ONCE = 1 << 22  # numbers of sums without each agent that are formed at a time
 
 

@@ -58,14 +58,8 @@ from bonafed.mechanisms.faithful.protocol.reports import FAR, GROWTH, ReportChec
 from bonafed.mechanisms.faithful.protocol.requests import Aggregation
 
 PaymentRule = Literal["trapezoid", "left"]
-
-
 StepVariant = Literal["stepwise", "printed"]
-
-
 OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after it, norm of the sum before
-
-
 _BILL = 1e-9  # of the first residual: what an agent left out owes is not computed more accurately
 
 

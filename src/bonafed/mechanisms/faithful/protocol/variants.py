@@ -36,14 +36,8 @@ from bonafed.mechanisms.faithful.protocol.stepwise import (
 )
 
 ProtocolVariant = Literal["exchanges", "stepwise", "printed"]
-
-
 OnLeftOut = Callable[[BadReport], None]
-
-
 TRAINING_STEPS = 1500  # T_1 of the stepwise variants
-
-
 # what only the stepwise variants have, with their defaults
 STEPWISE: Mapping[str, Any] = {
     "training_steps": TRAINING_STEPS, "payment_steps": 20, "step_share": 1.0, "rule": "trapezoid"

@@ -34,14 +34,8 @@ from bonafed.mechanisms.faithful.theory.bounds import (
 )
 
 EXACT = 12  # agents up to which all clusterings are searched
-
-
 _GAIN = 1e-12  # relative: less is rounding
-
-
 Group = frozenset[int]
-
-
 Cost = Callable[[Group], float]
 
 

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 _NAMES = {
     "lie": "gained by a lie", "model": "model above the best", "joining": "joining above learning alone",
 }  # fmt: skip
-
-
 _STIFFEST = 1e12  # smoothness by strong convexity; 1 - mu/L_g must differ from 1 in a double
 
 

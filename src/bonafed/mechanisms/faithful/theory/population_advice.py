@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 
 _RAREST = 1e-250  # any count divided by such a probability is still a number
-
-
 _MOST_AGENTS, _MOST_PLANNED, _MOST_CLASSES = 10**6, 10**4, 10**5
 
 
