@@ -9,7 +9,7 @@ from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
 from bonafed.learning.problems.minima import minimise
 from bonafed.mechanisms.faithful.private.algorithm import private_faithful
-from bonafed.mechanisms.faithful.private.noise import PublicFacts, calibrate, privacy_loss
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts, calibrate, privacy_loss
 from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan, plan_private
 from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome
 from bonafed.mechanisms.faithful.protocol.payments import (
@@ -32,6 +32,7 @@ __all__ = [
     "Payments",
     "PrivateFaithfulPlan",
     "PrivateOutcome",
+    "PrivateTerms",
     "Problem",
     "PublicFacts",
     "RidgeRegression",

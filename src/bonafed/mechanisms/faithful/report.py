@@ -15,6 +15,7 @@ from bonafed.economics.claims import Finding, all_hold, findings_table, within_e
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PrivateVariant
 from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
@@ -25,11 +26,11 @@ if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command
 
     from bonafed.learning.data.datasets import Dataset
     from bonafed.mechanisms.faithful.adversaries.claims import Collusion
-    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt, PrivateAuditTerms
+    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
     from bonafed.mechanisms.faithful.adversaries.search import AgentData, Attempt, AuditCase
     from bonafed.mechanisms.faithful.adversaries.search import Variant as CheatedVariant
+    from bonafed.mechanisms.faithful.private.noise import PrivateTerms
     from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan
-    from bonafed.mechanisms.faithful.private.schedule import PrivateVariant
 
 Variant = Literal[
     "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-continued",
@@ -422,18 +423,17 @@ def _private(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence
     """Gains over the noise, with a confidence limit."""
     from bonafed.learning.problems.convex import SoftmaxRegression
     from bonafed.mechanisms.faithful.adversaries.private_search import (
-        PrivateAuditTerms,
         private_attack,
         private_verdicts,
     )
-    from bonafed.mechanisms.faithful.private.noise import PublicFacts
+    from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts
     from bonafed.mechanisms.faithful.private.plan import plan_private, plan_warning
 
     problem, variant = agent_data.problem(), PRIVATE[options.variant]
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data", "must have classes for a private variant", options.data)
     at: NoiseAt = options.noise_at or "sum"
-    terms = PrivateAuditTerms(options.alpha or _ALPHA, options.beta or _BETA, variant, noise_at=at)
+    terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant, noise_at=at)
     sizes = np.bincount(agent_data.owner).tolist()
     cautions = checked_delta("beta", terms.beta, sizes)
     count = options.trials or _TRIALS
@@ -441,7 +441,7 @@ def _private(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence
     plan, warning = None, None
     if variant == "corrected":
         facts = PublicFacts.of(problem, groups, terms.clip, at)
-        plan = plan_private(facts, alpha=terms.alpha, beta=terms.beta)
+        plan = plan_private(facts, PrivateTerms(alpha=terms.alpha, beta=terms.beta))
         warning = plan_warning(facts, plan, alpha=terms.alpha, beta=terms.beta)
     attempts = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
     findings = private_verdicts(problem, attempts)
@@ -480,7 +480,7 @@ def _private_table(attempts: Sequence[PrivateAttempt]) -> Table:
 
 def _private_data(
     subject: str,
-    terms: PrivateAuditTerms,
+    terms: PrivateTerms,
     count: int,
     plan: PrivateFaithfulPlan | None,
     warning: str | None,

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,12 +60,14 @@ from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.private.noise import (
     PAPER_STEPS,
     NoiseScales,
-    PrivateCalibration,
+    PrivateTerms,
+    PrivateVariant,
     PublicFacts,
     calibrate,
     times_counted,
 )
-from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome, PrivateProtocol, PrivateVariant
+from bonafed.mechanisms.faithful.private.plan import plan_private
+from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome, PrivateProtocol
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, cluster_of
 from bonafed.mechanisms.faithful.protocol.requests import deviating
 from bonafed.mechanisms.faithful.protocol.stepwise import OnStep
@@ -77,46 +80,27 @@ def private_faithful(
     problem: SoftmaxRegression,
     clusters: Clusters,
     rng: np.random.Generator | Releases,
+    terms: PrivateTerms,
     *,
-    alpha: float,
-    beta: float,
-    clip: float = math.sqrt(2.0),
-    training_steps: int | None = None,
-    payment_steps: int | None = None,
-    loss_bound: float | None = None,
-    split: float | None = None,
-    calibration: PrivateCalibration = "exact",
-    variant: PrivateVariant = "corrected",
-    smoothness: float | None = None,
-    on_noise: OnNoise | None = None,
-    on_step: OnStep | None = None,
     agents: Mapping[int, Agent] | None = None,
     payers: Collection[int] | None = None,
-    noise_at: NoiseAt = "sum",
+    on_noise: OnNoise | None = None,
+    on_step: OnStep | None = None,
 ) -> PrivateOutcome:
-    """Train and pay privately. For features of norm at most clip/sqrt(2) nothing is clipped.
+    """Train and pay privately.
 
-    Steps and split are those of `plan_private` where they are not given; of the other variants the paper's
-    80, 20 and 1/2. `loss_bound` clips loss differences, and with them the incentive; None: not at all.
-    `smoothness` is a bound on L_g that is known without looking at samples; mu + clip^2/4 if not given.
-
-    `on_noise` is called before the first step with the noise of a sum of gradients, for every agent
-    relative to what one of its samples moves it by. `on_step` is called after every step with everybody,
-    with the norm of the noisy mean: nothing that is not released.
     `agents` holds those who do not report their gradients. With `payers`, only the payments of their
-    clusters are computed, the others' are NaN; noise is as for all. `noise_at="client"`: every agent adds
-    its own, so that the promise holds also against whoever sees single reports.
+    clusters are computed, the others' are NaN; noise is as for all. `on_noise` is called before the first
+    step with the noise of a sum of gradients, for every agent relative to what one of its samples moves it
+    by. `on_step` is called after every step with everybody, with the norm of the noisy mean: nothing that
+    is not released.
     """
     cluster_of(clusters, problem.agents)
-    checks.literal("noise_at", noise_at, NoiseAt)
-    facts = PublicFacts.of(problem, clusters, checks.positive("clip", clip), noise_at)
-    course = private_course(
-        facts, alpha=alpha, beta=beta, training_steps=training_steps, payment_steps=payment_steps,
-        loss_bound=loss_bound, split=split, calibration=calibration, variant=variant, smoothness=smoothness,
-        computed=not isinstance(rng, np.random.Generator),
-    )  # fmt: skip
+    checks.literal("noise_at", terms.noise_at, NoiseAt)
+    facts = PublicFacts.of(problem, clusters, checks.positive("clip", terms.clip), terms.noise_at)
+    protocol = private_protocol(facts, terms, computed=not isinstance(rng, np.random.Generator))
     if on_noise is not None:
-        on_noise(course.multipliers())
+        on_noise(protocol.multipliers())
     normals = Normals(rng) if isinstance(rng, np.random.Generator) else None
 
     def add(values: Floats, sd: float, _question: bytes, place: int) -> Floats:
@@ -125,64 +109,58 @@ def private_faithful(
         return released(rng, values, sd)
 
     federation = deviating(ProblemFederation.of(problem, add), agents)
-    walk = course.begin()
-    while walk.steps < course.training_steps:
-        walk = course.step(walk, federation)
+    walk = protocol.begin()
+    while walk.steps < protocol.training_steps:
+        walk = protocol.step(walk, federation)
         if on_step is not None:
             on_step(walk.steps, walk.model, walk.norm)
-    return course.finish(walk, federation, payers)
+    return protocol.finish(walk, federation, payers)
 
 
-def private_course(
-    facts: PublicFacts,
-    *,
-    alpha: float,
-    beta: float,
-    training_steps: int | None = None,
-    payment_steps: int | None = None,
-    loss_bound: float | None = None,
-    split: float | None = None,
-    calibration: PrivateCalibration = "exact",
-    variant: PrivateVariant = "corrected",
-    smoothness: float | None = None,
-    computed: bool = True,
-    objective: Objective | None = None,
+def private_protocol(
+    facts: PublicFacts, terms: PrivateTerms, *, computed: bool = True, objective: Objective | None = None
 ) -> PrivateProtocol:
-    """The protocol from what is public; `computed`: the noise has a finite number of digits."""
+    """The protocol from what is public; `computed`: the noise has a finite number of digits.
+
+    The facts must be those of the terms: the same clip, and the same place for the noise.
+    """
+    if (facts.clip, facts.noise_at) != (terms.clip, terms.noise_at):
+        rule = f"must have the clip and noise_at of the terms, {terms.clip:g} and {terms.noise_at!r}"
+        raise InvalidValue("facts", rule, f"{facts.clip:g} and {facts.noise_at!r}")
     count = len(facts.clusters)
     if count < 2:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
-    checks.literal("variant", variant, PrivateVariant)
-    bound = math.inf if loss_bound is None else checks.positive("loss_bound", loss_bound)
-    choice = _choose(
-        facts, training_steps, payment_steps, split, alpha=alpha, beta=beta, calibration=calibration,
-        variant=variant,
-    )  # fmt: skip
-    p, c = facts.weights, facts.clip
+    checks.literal("variant", terms.variant, PrivateVariant)
+    bound = math.inf if terms.loss_bound is None else checks.positive("loss_bound", terms.loss_bound)
+    steps = _choose(facts, terms)
+    p = facts.weights
+    clusters = facts.clusters if terms.variant == "corrected" else count
 
     def noise_for(epsilon: float, delta: float) -> NoiseScales:
-        return calibrate(
-            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=choice.all_training_steps,
-            payment_steps=choice.payment_steps, split=choice.split, calibration=calibration,
-            clusters=facts.clusters if variant == "corrected" else count, noise_at=facts.noise_at,
+        """Payments have noise per unit of the loss bound."""
+        chosen = replace(
+            terms, alpha=epsilon, beta=delta, training_steps=steps.all_training_steps,
+            payment_steps=steps.payment_steps, split=steps.split, loss_bound=None,
         )  # fmt: skip
+        return calibrate(facts.counts, p, chosen, clusters)
 
-    noise = noise_for(alpha, beta)
+    noise = noise_for(terms.alpha, terms.beta)
     if computed:  # noise that is computed keeps a little less than it seems
-        sums = choice.all_training_steps + (count - 1) * choice.payment_steps
+        sums = steps.all_training_steps + (count - 1) * steps.payment_steps
         numbers = facts.size * sums + p.size
-        if alpha <= largest_covered(beta, numbers):
+        if terms.alpha <= largest_covered(terms.beta, numbers):
             crowd = times_counted(p.size, facts.noise_at)
-            noise = noise_for(*_ideal_promise(alpha, beta, numbers, noise, c, float(p.min()), crowd))
-    smooth = facts.smoothness if smoothness is None else checks.positive("smoothness", smoothness)
+            noise = noise_for(*_ideal_promise(terms, numbers, noise, float(p.min()), crowd))
+    smooth = terms.smoothness
+    smooth = facts.smoothness if smooth is None else checks.positive("smoothness", smooth)
     return PrivateProtocol(
-        facts, noise, choice.training_steps, choice.payment_steps, variant, smooth, bound, beta,
+        facts, noise, steps.training_steps, steps.payment_steps, terms.variant, smooth, bound, terms.beta,
         objective or Objective(facts.regulariser),
     )  # fmt: skip
 
 
 def _ideal_promise(
-    alpha: float, beta: float, numbers: int, noise: NoiseScales, clip: float, least: float, crowd: int
+    terms: PrivateTerms, numbers: int, noise: NoiseScales, least: float, crowd: int
 ) -> tuple[float, float]:
     """The promise left to ideal noise.
 
@@ -191,36 +169,29 @@ def _ideal_promise(
     B_l/p_k, its noise sigma_P B_l. Noise at the agents is spread over a `crowd` of them: what each reports
     is no longer, its noise at least that of the sum over the root of their number.
     """
-    reach = math.sqrt(crowd) * max(4 * clip / noise.gradient, 2 / (least * noise.payment)) + 1000
-    promise = reserve(alpha, beta, numbers, reach)
+    reach = math.sqrt(crowd) * max(4 * terms.clip / noise.gradient, 2 / (least * noise.payment)) + 1000
+    promise = reserve(terms.alpha, terms.beta, numbers, reach)
     return promise.epsilon, promise.delta
 
 
-class _Choice(NamedTuple):
+class _StepChoice(NamedTuple):
     training_steps: int  # T_1
     payment_steps: int  # T_2
     split: float
     all_training_steps: int  # with everybody
 
 
-def _choose(
-    facts: PublicFacts, training_steps: int | None, payment_steps: int | None, split: float | None, *,
-    alpha: float, beta: float, calibration: PrivateCalibration, variant: PrivateVariant,
-) -> _Choice:  # fmt: skip
+def _choose(facts: PublicFacts, terms: PrivateTerms) -> _StepChoice:
     """The values given, and for the others the choice of the plan or the paper."""
-    from bonafed.mechanisms.faithful.private.plan import plan_private  # avoids a circular import
-
-    if training_steps is not None:
-        checks.whole("training_steps", training_steps)
-    if payment_steps is not None:
-        checks.whole("payment_steps", payment_steps)
-    if None in (training_steps, payment_steps, split) and variant == "corrected":
-        plan = plan_private(
-            facts, alpha=alpha, beta=beta, training_steps=training_steps, payment_steps=payment_steps,
-            split=split, calibration=calibration,
-        )  # fmt: skip
-        return _Choice(plan.training_steps, plan.payment_steps, plan.split, plan.training_steps)
-    first = PAPER_STEPS[0] if training_steps is None else training_steps
-    second = PAPER_STEPS[1] if payment_steps is None else payment_steps
-    further = second if variant == "continued" else 0
-    return _Choice(first, second, 0.5 if split is None else split, first + further)
+    first, second, split = terms.training_steps, terms.payment_steps, terms.split
+    if first is not None:
+        checks.whole("training_steps", first)
+    if second is not None:
+        checks.whole("payment_steps", second)
+    if None in (first, second, split) and terms.variant == "corrected":
+        plan = plan_private(facts, terms)
+        return _StepChoice(plan.training_steps, plan.payment_steps, plan.split, plan.training_steps)
+    first = PAPER_STEPS[0] if first is None else first
+    second = PAPER_STEPS[1] if second is None else second
+    further = second if terms.variant == "continued" else 0
+    return _StepChoice(first, second, 0.5 if split is None else split, first + further)

@@ -27,16 +27,17 @@ from bonafed.learning.privacy import REPLACE, Ledger, Release
 from bonafed.learning.problems.convex import SoftmaxRegression, shortened_features
 from bonafed.learning.sections import REPRODUCIBLE, NoiseAt
 from bonafed.mechanisms.faithful.accounts import private_accounts, private_checks
-from bonafed.mechanisms.faithful.private.algorithm import private_course
+from bonafed.mechanisms.faithful.private.algorithm import private_protocol
 from bonafed.mechanisms.faithful.private.noise import (
     PAPER_STEPS,
     PrivateCalibration,
+    PrivateTerms,
     PublicFacts,
     privacy_loss,
     variance_cost,
 )
 from bonafed.mechanisms.faithful.private.plan import plan_private, plan_warning
-from bonafed.mechanisms.faithful.private.schedule import PrivateProtocol, PrivateVariant, Walk
+from bonafed.mechanisms.faithful.private.schedule import PrivateProtocol, Walk
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, random_clusters
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy, own_section, with_steps
 from bonafed.mechanisms.faithful.settlement import (
@@ -125,13 +126,15 @@ class PrivateLearning(Answers):
         )  # fmt: skip
         notes, warnings, expected = [], [], None
         with named("privacy", alpha="epsilon", beta="delta"):
-            variant: PrivateVariant = "printed" if section.variant == "printed" else "corrected"
-            if variant == "corrected":
-                plan = plan_private(
-                    facts, alpha=promise.epsilon, beta=promise.delta, split=promise.split,
-                    training_steps=section.training_steps, payment_steps=section.payment_steps,
-                    calibration=cast(PrivateCalibration, promise.calibration),
-                )  # fmt: skip
+            terms = PrivateTerms(
+                alpha=promise.epsilon, beta=promise.delta, clip=promise.clip, noise_at=facts.noise_at,
+                variant="printed" if section.variant == "printed" else "corrected",
+                training_steps=section.training_steps, payment_steps=section.payment_steps,
+                split=promise.split, loss_bound=promise.loss_bound,
+                calibration=cast(PrivateCalibration, promise.calibration),
+            )  # fmt: skip
+            if terms.variant == "corrected":
+                plan = plan_private(facts, terms)
                 config = with_steps(config, plan.training_steps, plan.payment_steps)
                 config = replace(config, privacy=replace(promise, split=plan.split))
                 warning = plan_warning(facts, plan, alpha=promise.epsilon, beta=promise.delta)
@@ -147,11 +150,12 @@ class PrivateLearning(Answers):
                 first = PAPER_STEPS[0] if section.training_steps is None else section.training_steps
                 config = with_steps(config, first, payment_steps_of(section))
             section, promise = own_section(config), cast(FaithfulPrivacy, config.privacy)
-            course = private_course(
-                facts, alpha=promise.epsilon, beta=promise.delta, training_steps=section.training_steps,
-                payment_steps=section.payment_steps, loss_bound=promise.loss_bound, split=promise.split,
-                calibration=cast(PrivateCalibration, promise.calibration),
-                variant=variant, computed=promise.noise == "secret",
+            terms = replace(
+                terms, training_steps=section.training_steps, payment_steps=section.payment_steps,
+                split=promise.split,
+            )  # fmt: skip
+            course = private_protocol(
+                facts, terms, computed=promise.noise == "secret",
                 # features of norm 1 at most, each by itself, and a constant
                 objective=Objective(section.regulariser, scale=math.sqrt(2), shorten=True),
             )  # fmt: skip

@@ -24,11 +24,15 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, cluster_of
+
+PrivateVariant = Literal["corrected", "continued", "printed"]
+PrivateCalibration = Literal["exact", "zcdp", "printed"]
+PAPER_STEPS = 80, 20  # T_1 and T_2 of the paper's figures
 
 
 class NoiseScales(NamedTuple):
@@ -37,6 +41,27 @@ class NoiseScales(NamedTuple):
     gradient: float  # sigma, on weighted sums of gradients, per unit of their weights
     payment: float  # sigma_P, on payments, per unit of loss bound
     rho: float  # zCDP-equivalent privacy loss that was calibrated for
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateTerms:
+    """What a private protocol is run with.
+
+    Steps and split are those of the plan where they are left out; of the other variants the paper's 80, 20
+    and 1/2. For features of norm at most clip/sqrt(2) nothing is clipped.
+    """
+
+    alpha: float  # the promise to every sample, (alpha, beta)-differential privacy
+    beta: float
+    variant: PrivateVariant = "corrected"
+    clip: float = math.sqrt(2.0)  # C, largest norm of a sample's gradient
+    noise_at: NoiseAt = "sum"  # "client": every agent adds its own, against whoever sees single reports
+    training_steps: int | None = None  # T_1
+    payment_steps: int | None = None  # T_2
+    split: float | None = None  # s, the share of the privacy loss that goes to gradients
+    calibration: PrivateCalibration = "exact"
+    loss_bound: float | None = None  # B, clips loss differences, and with them the incentive; None: no clip
+    smoothness: float | None = None  # L_g, known without looking at samples; None: mu + clip^2/4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,10 +199,6 @@ class Books:
         return Ledger(tuple(releases))
 
 
-PrivateCalibration = Literal["exact", "zcdp", "printed"]
-PAPER_STEPS = 80, 20  # T_1 and T_2 of the paper's figures
-
-
 def privacy_loss(alpha: float, beta: float, calibration: PrivateCalibration = "exact") -> float:
     """rho: how much zero-concentrated privacy loss (alpha, beta) allows (erratum F-D7).
 
@@ -200,38 +221,34 @@ def _beta(beta: float) -> float:
 
 
 def calibrate(
-    counts: Floats,
-    weights: Floats,
-    *,
-    clip: float,
-    alpha: float,
-    beta: float,
-    training_steps: int,
-    payment_steps: int,
-    clusters: int | Clusters,
-    loss_bound: float = 1.0,
-    split: float = 0.5,
-    calibration: PrivateCalibration = "exact",
-    noise_at: NoiseAt = "sum",
+    counts: Floats, weights: Floats, terms: PrivateTerms, clusters: int | Clusters
 ) -> NoiseScales:
     """The noise for a promise (alpha, beta) to every sample (F-D8), or the printed one.
 
     Given the clusters, the noise of a sum is in proportion to its weights, as in the corrected protocol;
     given only their number, it is the same in all sums. It is that of the sum also where the agents add it.
+    The terms must name both numbers of steps; sigma_P is that for their loss bound, 1 if they have none.
     """
+    alpha, noise_at = terms.alpha, terms.noise_at
     checks.literal("noise_at", noise_at, NoiseAt)
+    if terms.training_steps is None or terms.payment_steps is None:
+        name = "training_steps" if terms.training_steps is None else "payment_steps"
+        raise MissingValue(name, "is required: the noise depends on it")
     n, p = np.asarray(counts, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    rho = privacy_loss(alpha, beta, calibration)
+    rho = privacy_loss(alpha, terms.beta, terms.calibration)
     k = p.size
-    if calibration == "printed":
-        scale = 16 * math.log(1 / beta) / (n.min() ** 2 * alpha**2)
-        sums = training_steps + k * payment_steps
+    if terms.calibration == "printed":
+        scale = 16 * math.log(1 / terms.beta) / (n.min() ** 2 * alpha**2)
+        sums = terms.training_steps + k * terms.payment_steps
         crowd, payers = times_counted(k, noise_at), times_counted(k - 1, noise_at)
         return NoiseScales(
-            math.sqrt(crowd * clip**2 * sums * scale / k**2), math.sqrt(payers * k * scale), rho
+            math.sqrt(crowd * terms.clip**2 * sums * scale / k**2), math.sqrt(payers * k * scale), rho
         )
-    share = checks.between("split", split, 1e-6, 1 - 1e-6)
-    gradient, payment = unit_noise(n, p, clip, training_steps, payment_steps, clusters, noise_at)
+    split = checks.between("split", 0.5 if terms.split is None else terms.split, 1e-6, 1 - 1e-6)
+    gradient, payment = unit_noise(
+        n, p, terms.clip, terms.training_steps, terms.payment_steps, clusters, noise_at
+    )
+    bound = 1.0 if terms.loss_bound is None else terms.loss_bound
     return NoiseScales(
-        gradient / math.sqrt(2 * share * rho), loss_bound * payment / math.sqrt(2 * (1 - share) * rho), rho
+        gradient / math.sqrt(2 * split * rho), bound * payment / math.sqrt(2 * (1 - split) * rho), rho
     )

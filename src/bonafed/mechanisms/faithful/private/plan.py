@@ -41,6 +41,7 @@ from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.private.noise import (
     NoiseScales,
     PrivateCalibration,
+    PrivateTerms,
     PublicFacts,
     privacy_loss,
     unit_noise,
@@ -90,25 +91,15 @@ def training_gap(steps: int, sigma: float, mu: float, smoothness: float, size: i
     return remainder * math.log(classes) + (1 - remainder) * sigma**2 * size / (smoothness * theta)
 
 
-def plan_private(
-    facts: PublicFacts,
-    *,
-    alpha: float,
-    beta: float,
-    training_steps: int | None = None,
-    payment_steps: int | None = None,
-    split: float | None = None,
-    calibration: PrivateCalibration = "exact",
-    unlike: float = UNLIKE,
-) -> PrivateFaithfulPlan:
-    """The steps and split with the least error; those given are taken as they are."""
-    rho = privacy_loss(alpha, beta, calibration)
+def plan_private(facts: PublicFacts, terms: PrivateTerms, *, unlike: float = UNLIKE) -> PrivateFaithfulPlan:
+    """The steps and split with the least error; those that the terms name are taken as they are."""
+    rho, split = privacy_loss(terms.alpha, terms.beta, terms.calibration), terms.split
     apart = checks.between("unlike", unlike, 1e-6, 1.0)
     splits = _SPLITS if split is None else np.array([checks.between("split", split, 1e-6, 1 - 1e-6)])
     of = cluster_of(facts.clusters, facts.weights.size)
     each = (
         _best_split(facts, of, rho, first, second, splits, apart)
-        for first, second in _pairs(training_steps, payment_steps)
+        for first, second in _pairs(terms.training_steps, terms.payment_steps)
     )
     return min(each, key=lambda plan: plan._score)
 
@@ -213,14 +204,14 @@ def _enough(
 ) -> Enough:
     facts = known.facts
 
+    terms = PrivateTerms(alpha=alpha, beta=beta, calibration=calibration)
+
     def with_samples(times: float) -> bool:
         more = replace(facts, counts=facts.counts * times)
-        return plan_private(more, alpha=alpha, beta=beta, calibration=calibration, unlike=unlike).usable
+        return plan_private(more, terms, unlike=unlike).usable
 
     def with_alpha(times: float) -> bool:
-        return plan_private(
-            facts, alpha=alpha * times, beta=beta, calibration=calibration, unlike=unlike
-        ).usable
+        return plan_private(facts, replace(terms, alpha=alpha * times), unlike=unlike).usable
 
     times, factor = _least(with_samples, _MOST_TIMES), _least(with_alpha, _MOST_ALPHA / alpha)
     total = float(facts.counts.sum())

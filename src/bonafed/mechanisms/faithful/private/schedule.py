@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,11 +23,10 @@ from bonafed.errors import BadReport, MissingReport
 from bonafed.learning.federation import Federation, Gradients, Losses, Objective, Task
 from bonafed.learning.privacy import Ledger
 from bonafed.learning.problems.convex import SoftmaxRegression
-from bonafed.mechanisms.faithful.private.noise import Books, NoiseScales, PublicFacts
+from bonafed.mechanisms.faithful.private.noise import Books, NoiseScales, PrivateVariant, PublicFacts
 from bonafed.mechanisms.faithful.protocol.payments import cluster_of
 from bonafed.mechanisms.faithful.protocol.requests import require_somebody
 
-PrivateVariant = Literal["corrected", "continued", "printed"]
 NEEDS_EVERYBODY = "a private sum needs everybody"
 
 

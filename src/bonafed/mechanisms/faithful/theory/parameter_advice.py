@@ -24,6 +24,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import delta_note, delta_rule, require_small_delta
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
 from bonafed.mechanisms.faithful.protocol.payments import cluster_count
 from bonafed.mechanisms.faithful.theory.bounds import (
     AgentPopulation,
@@ -269,7 +270,7 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
     )  # fmt: skip
 
     def plan_at(epsilon: float) -> PrivateFaithfulPlan:
-        return plan_private(facts, alpha=epsilon, beta=options.delta)
+        return plan_private(facts, PrivateTerms(alpha=epsilon, beta=options.delta))
 
     plan = plan_at(options.epsilon)
     off, size = float(plan.payment_error.max()), float(plan.payment_scale.max())
