@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, privacy_tradeoff
 from bonafed.papers.claim import Row
 from bonafed.papers.tables import increasing
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bonafed.mechanisms.rewards.metrics import correlation
 from bonafed.mechanisms.rewards.section import BASELINES
+from bonafed.mechanisms.rewards.settlement import correlation
 from bonafed.papers.cells import Cell
 from bonafed.papers.claim import Results, Row, over_seeds
 from bonafed.papers.rewards.federations import Place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, privacy_tradeoff
 from bonafed.papers.claim import (
     Check,
     Claim,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed import checks
-from bonafed.mechanisms.faithful.bounds import Population, federation_advantage
+from bonafed.mechanisms.faithful.theory.bounds import AgentPopulation, federation_advantage
 from bonafed.papers.claim import Check, Claim, Estimate, Results, Row, at_least, number
 from bonafed.papers.tables import rising
 from bonafed.sections import Section, flag, key
@@ -40,7 +40,9 @@ def rows(crowds: Crowds, _: Results) -> list[Row]:
         unlike = (1 - crowds.delta) / 10 + crowds.delta * own
         terms = [
             federation_advantage(
-                Population(np.full(k, 1 / k), np.full(k, crowds.samples / k), kinds, 2**0.5, 10, 0.1, 0.05)
+                AgentPopulation(
+                    np.full(k, 1 / k), np.full(k, crowds.samples / k), kinds, 2**0.5, 10, 0.1, 0.05
+                )
             )
             for kinds in (np.full((k, 10), 0.1), unlike)
         ]

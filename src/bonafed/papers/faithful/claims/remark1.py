@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed import checks
-from bonafed.mechanisms.faithful.bounds import Population, federated_risk, local_risk
+from bonafed.mechanisms.faithful.theory.bounds import AgentPopulation, federated_risk, local_risk
 from bonafed.papers.claim import Check, Claim, Estimate, Results, Row, at_least, at_most, number
 from bonafed.papers.tables import rising
 from bonafed.sections import Section, key
@@ -42,7 +42,7 @@ def rows(federation: Federation, _: Results) -> list[Row]:
             typical = np.array([0.5, 0.5])
             own = typical + unlike / 2 * np.array([1.0, -1.0])
             kinds = np.array([own, *[typical] * federation.others])
-            population = Population(counts / counts.sum(), counts, kinds, 2**0.5, 10, 0.1, 0.05)
+            population = AgentPopulation(counts / counts.sum(), counts, kinds, 2**0.5, 10, 0.1, 0.05)
             alone, together = (float(risk(population)[0]) for risk in (local_risk, federated_risk))
             listed.append({
                 "unlike": unlike, "samples": samples, "alone": alone, "together": together,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed import checks
-from bonafed.mechanisms.rewards.bounds import Problem, performance_bound, recovery_bound
+from bonafed.mechanisms.rewards.bounds import TrainingProblem, performance_bound, recovery_bound
 from bonafed.mechanisms.rewards.section import unit
 from bonafed.papers.claim import Check, Claim, Estimate, Results, Row, at_least, at_most, number, where
 from bonafed.sections import Section, flag, key
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RATES = (0.3, 0.5, 0.8, 1.0)  # induced rates of four clients
-_PROBLEM = Problem(
+_PROBLEM = TrainingProblem(
     smoothness=4, strong_convexity=0.5, local_steps=3, heterogeneity=0.2, gradient_bound=1.5, variance=0.3,
     shift=45, start=2,
 )  # fmt: skip
