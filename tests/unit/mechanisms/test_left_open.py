@@ -24,7 +24,7 @@ PRIVATE = {
     "fedavg": {"privacy": {"clip": 1.0, "epsilon": 2.5, "delta": 1e-5}},
     "sampling": {
         "privacy": {"clip": 1.0, "epsilon": 2.5, "delta": 1e-5},
-        "contract": {"prior": "uniform:0.5,1.5", "total_budget": 40},
+        "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 40},
     },
     "jsam": {
         "jsam": {
