@@ -55,8 +55,8 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {  # by paper and module: claims, w
         "baselines": "table1 table2 table4 table5 table6 sst fine_tuning",
         "sweeps": "fig1 free_riders",
         "recovery": "fig2 fig4 fig5",
-        "contributions": "fig3 table3 table7",
-        "theory": "proposition1 theorem1",
+        "contributions": "fig3 table3 table7 proposition1",
+        "bounds": "theorem1",
     },
 }
 _KINDS = ("fig", "table", "observation")

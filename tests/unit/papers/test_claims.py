@@ -134,7 +134,7 @@ def test_every_module_has_the_claims_that_the_register_finds_there():
 
 
 @pytest.mark.parametrize(
-    "name", ["sampling-fig2a", "faithful-fig2", "jsam-theorem4", "rewards-table1", "rewards-theorem1"]
+    "name", ["sampling-fig2a", "faithful-fig2", "jsam-theorem4", "rewards-table1", "rewards-proposition1"]
 )
 def test_one_claim_imports_what_it_needs(name):
     """No module of other claims but those whose words or runs it shares; nothing that trains or draws."""

@@ -5,11 +5,10 @@ from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import allocate
 from bonafed.mechanisms.jsam.allocation import threshold_plan
-from bonafed.mechanisms.jsam.convergence import gradient_bound
 from bonafed.papers.jsam import plans as lab
 from bonafed.papers.jsam import training
 from bonafed.papers.jsam.plans import Population
-from bonafed.papers.jsam.training import swing
+from bonafed.papers.jsam.training import gradient_bound, swing
 
 SMALL = Population(clients=12, draws=6)
 ETAS = SMALL.unit * np.geomspace(0.02, 10, 13)

@@ -326,7 +326,7 @@ term is linear in R^2 where a norm is bounded: L R^2/(2 sqrt(T)) belongs under a
 with which the bound holds. Whether the print or the copy of it that was read shortened the root cannot
 be told.
 
-`bonafed.mechanisms.jsam.convergence.gradient_bound` gives all terms, as printed and corrected. The
+`bonafed.papers.jsam.training.gradient_bound` gives all terms, as printed and corrected. The
 control takes a hundredth of the bounds.""",
 )
 

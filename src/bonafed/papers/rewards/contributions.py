@@ -1,4 +1,4 @@
-"""Figure 3, tables 3 and 7: contributions that are measured in another way.
+"""Contributions: how much of them rules bring about (propositions 1 and 3), and other measures of them.
 
 In figure 3 and table 3 they are rates of participation: p_i = (1 + i/N)/2 for client i = 1..N is the rate
 at which it takes part, in every method alike, and its contribution; the ceiling is 1. Section 6.3 does not
@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bonafed import checks
+from bonafed.mechanisms.rewards import game
 from bonafed.mechanisms.rewards.metrics import correlation
 from bonafed.mechanisms.rewards.section import BASELINES
 from bonafed.papers.cells import Cell
 from bonafed.papers.claim import (
     Check,
     Claim,
+    Estimate,
     Results,
     Row,
     at_least,
+    at_most,
     drawn_by,
     estimate,
+    number,
     only,
     over_seeds,
     printed,
@@ -32,8 +38,9 @@ from bonafed.papers.claim import estimate as estimated
 from bonafed.papers.rewards.federations import PARTITIONS, Place
 from bonafed.papers.rewards.printed import COSINE
 from bonafed.papers.rewards.sweeps import NO_CIFAR100, PAPER, SHORTER, SMALLER, Swept, sweep_cells
-from bonafed.papers.rewards.tables import METHODS, TABLES
+from bonafed.papers.rewards.tables import METHODS, TABLES, several
 from bonafed.presentation.documents import JSONObject
+from bonafed.sections import Section, flag, key
 
 _LEAST = 0.5  # p_i at i = 0
 
@@ -82,9 +89,9 @@ def participation_rows(options: Participation, results: Results) -> list[Row]:
     rows: list[Row] = []
     for name, own in columns.items():
         row: Row = {"data": data, "method": METHODS[name].label}
-        for key, values in own.items():
-            row |= over_seeds(key, values.tolist())
-            row |= over_seeds(f"{key}_lead", (columns["iafl"][key] - values).tolist())
+        for score, values in own.items():
+            row |= over_seeds(score, values.tolist())
+            row |= over_seeds(f"{score}_lead", (columns["iafl"][score] - values).tolist())
         rows.append({**row, "as_in_the_paper": options.is_as(PARTICIPATION["paper"])})
     return rows
 
@@ -280,4 +287,85 @@ undefined counts as 0. Tolerance of printed numbers: 0.15, as in table 2.""",
 )
 
 
-CLAIMS = (FIG3, TABLE3, TABLE7)
+# Propositions 1 and 3: what reward rules make clients contribute
+
+
+STANDARD, RELATIVE, CEILING = "standard", "relative", "ceiling"
+
+
+@dataclass(frozen=True)
+class Costs(Section):
+    """Clients of equal cost; the paper has no numbers."""
+
+    clients: int = key(lambda name, value: checks.whole(name, value, 2), 4, help="N.")
+    costs: tuple[float, ...] = key(several(checks.positive), (0.1, 0.2, 0.4), help="c, one game for each.")
+    ceiling: float = key(checks.positive, 2.0, help="p_ceil, above what all contribute together under (1).")
+    exchanged: bool = key(flag, False, help="Control: the standard rule and that of the paper exchanged.")
+
+
+def proposition1_rows(options: Costs, _: Results) -> list[Row]:
+    """For every cost and rule: the least total in equilibrium, and what leaving a low one gains."""
+    found: list[Row] = []
+    rules: dict[str, Any] = {
+        STANDARD: game.standard(), RELATIVE: game.relative(),
+        CEILING: game.with_ceiling(options.ceiling, sharing=0.0),
+    }  # fmt: skip
+    if options.exchanged:
+        rules |= {STANDARD: rules[CEILING], CEILING: rules[STANDARD]}
+    for cost in options.costs:
+        players = game.game([cost] * options.clients)
+        low = [game.symmetric_interval(players)[0]] * options.clients
+        for name, rule in rules.items():
+            best = game.best_responses(players, rule, low)
+            moved = [best[0], *low[1:]]
+            gain = game.utilities(players, rule, moved)[0] - game.utilities(players, rule, low)[0]
+            total = min(one.total for one in game.equilibria(players, rule))
+            found.append({"cost": cost, "rule": name, "total": total, "gain": float(max(gain, 0.0))})
+    return found
+
+
+def proposition1_checks(found: Sequence[Row]) -> list[Check]:
+    """More than under the standard rule; relative rewards have an equilibrium of low contributions."""
+    costs = list(dict.fromkeys(number(row, "cost") for row in found))
+
+    def at(cost: float, rule: str, column: str) -> float:
+        return number(only(found, cost=cost, rule=rule), column)
+
+    return [
+        at_least(
+            "least gain in total contribution by rule (1) over the standard rule",
+            Estimate(min(at(cost, CEILING, "total") - at(cost, STANDARD, "total") for cost in costs)), 1e-6,
+        ),
+        at_most(
+            "what leaving the low equilibrium of relative rewards gains at most",
+            Estimate(max(at(cost, RELATIVE, "gain") for cost in costs)), 1e-9,
+        ),
+        at_least(
+            "what leaving it gains at least under rule (1)",
+            Estimate(min(at(cost, CEILING, "gain") for cost in costs)), 1e-6,
+        ),
+    ]  # fmt: skip
+
+
+PROPOSITION1 = Claim(
+    identifier="rewards-proposition1",
+    paper="rewards",
+    place="propositions 1 and 3",
+    says="Rewards that grow with a client's own contribution, by rule (1), make clients contribute more "
+    "than the standard rule; rewards relative to the largest contribution leave an equilibrium in which "
+    "all contribute little, and rule (1) does not.",
+    presets={"smoke": Costs(costs=(0.2,)), "quick": Costs(), "paper": Costs()},
+    rows=proposition1_rows,
+    judge=proposition1_checks,
+    draw=drawn_by("rewards", "totals_figure"),
+    control={"exchanged": True},
+    about="""\
+Four clients of equal cost with the worth 1 - exp(-p) of contributions that a model is made from. In print
+it is a statement about derivatives; here the equilibria are computed (theory D4), the least of those
+found from four starts. The printed proof compares derivatives at different arguments; for this worth
+concavity repairs it, and a client beyond the ceiling has no strict gain (R-14). The low equilibrium is
+the least of the interval of symmetric ones (R-15).""",
+)
+
+
+CLAIMS = (FIG3, TABLE3, TABLE7, PROPOSITION1)
