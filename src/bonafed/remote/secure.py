@@ -51,9 +51,9 @@ from bonafed.remote.federation import Operator, RemoteFederation
 from bonafed.remote.messages import JSONObject, Sealed, digest_of
 from bonafed.remote.records import Records
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Book,
     Masked,
-    Plan,
     SumFailed,
     collected,
     gathered,
@@ -61,7 +61,7 @@ from bonafed.remote.secure_sums import (
     revealed,
     threshold_for,
 )
-from bonafed.remote.secure_sums.sealed_answers import Round
+from bonafed.remote.secure_sums.sealed_answers import Unmasking
 from bonafed.remote.summing import (
     EXTRAS,
     LEAST,
@@ -123,13 +123,13 @@ class Kept:
         try:
             with np.load(self._path, allow_pickle=False) as archive:
                 facts, words = json.loads(archive["facts"].tobytes()), archive["words"]
-            plan = Plan.from_bytes(facts["plan"].encode())
+            plan = BatchPlan.from_bytes(facts["plan"].encode())
             book = Book.from_bytes(plan, _bytes(facts["book"]), verify)
             parcels = {name: _bytes(parcel) for name, parcel in facts["parcels"].items()}
             batch = Batch(book, parcels, facts["used"])
             pending = None
             if facts["which"] is not None:
-                at = Round(book, facts["which"], tuple(facts["survivors"]))
+                at = Unmasking(book, facts["which"], tuple(facts["survivors"]))
                 pending = Masked(at, _bytes(facts["about"]), words)
             return batch, facts["request"], pending
         except (*NPZ_ERRORS, KeyError, TypeError, InvalidValue) as error:
@@ -218,7 +218,7 @@ class SecureFederation(RemoteFederation):
             if fits and set(plan.members) == set(there):
                 return batch
         context = f"{self.run} {secrets.token_hex(8)}".encode()
-        plan = Plan(
+        plan = BatchPlan(
             tuple(there), threshold_for(len(there), self._colluders), size,
             NOISY_BOUND if noisy else BOUND, SUMS, context, self._colluders, 1.0 if noisy else 0.0,
         )  # fmt: skip

@@ -38,9 +38,9 @@ from bonafed.remote.journal import Journal
 from bonafed.remote.local_data import Bench, require_near
 from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Member,
     Once,
-    Plan,
     advertise,
     masked,
     received,
@@ -114,7 +114,7 @@ class Summing:
 
     def keys(self, content: Mapping[str, Any], members: Collection[str], colluders: int) -> JSONObject:
         """Keys for a batch."""
-        plan = Plan.from_bytes(_bytes(content, "plan"))
+        plan = BatchPlan.from_bytes(_bytes(content, "plan"))
         least = threshold_for(len(members), colluders)
         if plan.colluders != colluders:
             raise InvalidValue("plan.colluders", f"must be {colluders}, as agreed", plan.colluders)
@@ -185,7 +185,7 @@ class Summing:
         return {"failed": failed, "steps": steps}, np.frombuffer(message, dtype="<u8")
 
     def _contributors(
-        self, content: Mapping[str, Any], asked: Sequence[Asked], parts: Sequence[Floats], plan: Plan
+        self, content: Mapping[str, Any], asked: Sequence[Asked], parts: Sequence[Floats], plan: BatchPlan
     ) -> list[list[str]]:
         """Who adds something to each row, once what everybody was told is known to be true of me."""
         told = content.get("parts")
@@ -205,7 +205,7 @@ class Summing:
         return contributing(stated)
 
     def _charge_once(
-        self, place: str, content: Mapping[str, Any], plan: Plan, asked: Sequence[Asked],
+        self, place: str, content: Mapping[str, Any], plan: BatchPlan, asked: Sequence[Asked],
         parts: Sequence[Floats], units: Floats, bench: Bench, charge: Callable[[Sequence[Release]], None],
         agreed: Callable[[Sequence[Asked]], None],
     ) -> None:  # fmt: skip
@@ -256,16 +256,16 @@ class Summing:
         self._note(batch, {**facts, "once": after.to_bytes().decode()})
         return {"shares": _text(message)}
 
-    def _member(self, plan: Plan) -> Member:
+    def _member(self, plan: BatchPlan) -> Member:
         """Another secret in every batch, the same after a restart."""
         return Member(plan, self._name, self._secret.derived(b"masks", plan.digest))
 
-    def _batch(self, content: Mapping[str, Any]) -> tuple[str, JSONObject, Plan]:
+    def _batch(self, content: Mapping[str, Any]) -> tuple[str, JSONObject, BatchPlan]:
         batch = content.get("batch")
         facts = self._journal.fact(self._run, f"{BATCH}{batch}") if isinstance(batch, str) else None
         if facts is None:
             raise InvalidValue("batch", "must be one that I gave keys for", repr(batch)[:60])
-        return str(batch), facts, Plan.from_bytes(bytes.fromhex(facts["plan"]))
+        return str(batch), facts, BatchPlan.from_bytes(bytes.fromhex(facts["plan"]))
 
     def _note(self, batch: str, facts: JSONObject) -> None:
         self._journal.note(self._run, **{BATCH + batch: facts})

@@ -387,7 +387,7 @@ class TestHostileServers:
         assert says in Server(world).refusal("unmask", {**self.content(mine), "survivors": survivors})
 
     def test_a_plan_of_few_or_of_another_run_is_refused(self, world: World) -> None:
-        from bonafed.remote.secure_sums import Plan
+        from bonafed.remote.secure_sums import BatchPlan
 
         world.prepare(TABLES, colluders=1)
         server = Server(world)
@@ -397,7 +397,7 @@ class TestHostileServers:
                 "members": NAMES, "threshold": 3, "size": 652, "bound": 1.0, "sums": 2,
                 "context": RUN.encode() + b" 1", "colluders": 1, **changes,
             }  # fmt: skip
-            text = wire_text(Plan(**given).to_bytes())
+            text = wire_text(BatchPlan(**given).to_bytes())
             return server.refusal("keys", {"plan": text})
 
         assert "plan.colluders must be 1, as agreed" in refused(colluders=0)
