@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from bonafed.flower.link import RelayedTransport
     from bonafed.learning.data.datasets import Dataset
     from bonafed.mechanisms.protocol import Config, Reports
-    from bonafed.remote.federation import RemoteFederation
-    from bonafed.remote.operating import Timed
+    from bonafed.remote.server.federation import RemoteFederation
+    from bonafed.remote.server.operating import Timed
 
 Where = Literal["here", "flower", "simulation"]
 Tell = Callable[[str], None]
@@ -68,12 +68,12 @@ def reached(
     if reach.where == "here":
         yield None
         return
-    from bonafed.remote.beforehand import require_honest, require_ways
+    from bonafed.remote.server.feasibility import require_honest, require_ways
 
     require_ways(config, reach.colluders)
     from bonafed.flower.folder import Folder
-    from bonafed.remote import operating
-    from bonafed.remote.open_from_disk import operator_of
+    from bonafed.remote.server import operating
+    from bonafed.remote.server.operating import operator_of
 
     test = operating.public_test_set(config, tell)
     with ExitStack() as stack:

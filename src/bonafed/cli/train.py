@@ -270,7 +270,7 @@ def _read_reports(
 
 
 def _require_reached(reach: Reach, place: Path) -> None:
-    from bonafed.remote.operating import was_remote
+    from bonafed.remote.server.operating import was_remote
 
     if was_remote(place) and reach.where == "here":
         rule = "is required: this run is on a federation (--on flower --federation DIR)"
@@ -328,7 +328,7 @@ def _train_with(
     as_json: bool,
     secret: bytes | None,
 ) -> None:
-    from bonafed.remote.beforehand import before_the_run
+    from bonafed.remote.server.feasibility import before_the_run
     from bonafed.runs.folder import holds_run
     from bonafed.runs.prepare import prepare
 
@@ -341,7 +341,7 @@ def _train_with(
             settings, contract=contract, reports=told, dataset=clients.test, federation=clients.federation
         )
         if not resume:
-            from bonafed.remote.operating import expectation
+            from bonafed.remote.server.operating import expectation
 
             terminal.tell(
                 expectation(

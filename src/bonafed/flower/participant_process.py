@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from bonafed.flower.frames import BadFrame, is_own, listen, read_frame, send_frame
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
 
 FAILED: Final = "the participant's program failed on this message"
 _LOG: Final = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from bonafed.flower.commands import environment, require_flower
 from bonafed.flower.frames import private_folder
 from bonafed.flower.participant_process import Keeper
 from bonafed.remote.keys import key_digest, read_member_key
-from bonafed.remote.settings import ParticipantSettings
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
+from bonafed.remote.participant.settings import ParticipantSettings
 
 LOG, NUMBER = "flower.log", "flower.node"  # in a participant's folder: what its node writes, and its number
 Tell = Callable[[str], None]

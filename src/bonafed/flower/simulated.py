@@ -23,11 +23,11 @@ from flwr.common.constant import ErrorCode
 from bonafed.flower.folder import Folder
 from bonafed.flower.parcels import packed, unpacked
 from bonafed.flower.participant_process import FAILED
-from bonafed.remote.settings import read_settings
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
+from bonafed.remote.participant.settings import read_settings
 
 FOLDER, OPENER = "folder", "opener"  # keys of the run's config: the federation, and who opens a participant
-DEFAULT_OPENER: Final = "bonafed.remote.open_from_disk:open_participant"
+DEFAULT_OPENER: Final = "bonafed.remote.participant.open_from_disk:open_participant"
 _NUMBER: Final = "partition-id"
 
 

@@ -17,8 +17,8 @@ from bonafed.flower.commands import superlink_command
 from bonafed.flower.folder import Folder, refresh_flower_settings
 from bonafed.flower.setup import Plan, make_federation
 from bonafed.remote.keys import key_digest, make_member_key, operator_public, read_member_key
+from bonafed.remote.participant.settings import read_settings
 from bonafed.remote.roster import read_roster
-from bonafed.remote.settings import read_settings
 
 
 @pytest.fixture

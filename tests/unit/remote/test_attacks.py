@@ -12,12 +12,11 @@ import pytest
 from tests.oracles import wire
 
 from bonafed.remote.keys import member_signer, operator_signer, read_member_key
-from bonafed.remote.messages import JSONObject, Message, seal, unseal
-from bonafed.remote.policy import Policy
+from bonafed.remote.messages import InProcess, JSONObject, Message, seal, unseal
+from bonafed.remote.participant.policy import Policy
 from bonafed.remote.secure_sums import BatchPlan, collected, gathered, parcels_for, revealed
-from bonafed.remote.summing import EXTRAS, about_sum, common_work, digest_of_models
+from bonafed.remote.sums import EXTRAS, about_sum, common_work, digest_of_models
 from bonafed.remote.tasks import work_from_json
-from bonafed.remote.transport import InProcess
 
 from .conftest import NAMES, RUN, TABLES, World
 from .test_hostile_servers import MODEL, PRIVATE, Server, noisy

@@ -17,12 +17,12 @@ from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure, Gradients, Losses, Objective, Task
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.learning.sections import Partition
-from bonafed.remote import federation as server
-from bonafed.remote.local_data import Bench
-from bonafed.remote.policy import Policy
+from bonafed.remote.messages import InProcess
+from bonafed.remote.participant.local_data import Bench
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.server import federation as server
 from bonafed.remote.sums import parts_of
 from bonafed.remote.tasks import Asked
-from bonafed.remote.transport import InProcess
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import RunResult, train

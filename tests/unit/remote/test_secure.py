@@ -19,10 +19,9 @@ from bonafed.learning.noise import Secret
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.learning.sections import Partition
 from bonafed.learning.sum_noise import round_noise
-from bonafed.remote.messages import unseal
-from bonafed.remote.secure import SecureFederation
-from bonafed.remote.summing import contributing, digest_of_models, fewest
-from bonafed.remote.transport import Handle, InProcess
+from bonafed.remote.messages import Handle, InProcess, unseal
+from bonafed.remote.server.secure import SecureFederation
+from bonafed.remote.sums import contributing, digest_of_models, fewest
 from bonafed.runs.config import from_tables, of_run
 from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train
@@ -325,7 +324,7 @@ class TestHostileServers:
         self, world: World
     ) -> None:
         """A server that sends one of them another model gets a sum of nothing but noise."""
-        from bonafed.remote import secure
+        from bonafed.remote.server import secure
 
         federation = world.gather(TABLES, colluders=0)
         real = federation._ask

@@ -12,8 +12,8 @@ Decoding is by the algorithm of Gao (2003). Let e of r shares of a polynomial f 
 2e <= r - t. Then f can be computed. It is the only one that agrees with so many shares, since two of degree
 below t agree in t - 1 points at most. With g the product of (X - x_i) and h the polynomial through all r
 shares, the extended Euclidean algorithm on g and h is stopped at the first remainder of degree below
-(r + t)/2, u g + v h. There v is zero where shares are wrong, and the remainder is f v. Polynomials are lists
-of coefficients modulo the prime, lowest first, without zeros at the end.
+(r + t)/2, u g + v h. There v is zero where shares are wrong, and the remainder is f v. Polynomials are
+lists of coefficients modulo the prime, lowest first, without zeros at the end.
 
 A secret can be checked once it is computed: a mask key against its public key, a seed against its
 commitment. With r > t shares the secret is computed, and all wrong shares are identified, if at most
