@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bonafed.flower.link import FlowerTransport
-from bonafed.flower.trial_federation import trial_settings
+from bonafed.flower.simulation import trial_settings
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import SUMMARY, read_json

@@ -108,7 +108,7 @@ def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
 
 def _trial(config: Config, place: Path, reports: Reports | None, resume: bool) -> Path:
     """The members of a simulation, beside the folder of the run: their ledgers outlive a kill."""
-    from bonafed.flower.trial_federation import make_trial
+    from bonafed.flower.simulation import make_trial
 
     folder = place.with_name(place.name + _MEMBERS)
     if not resume:
