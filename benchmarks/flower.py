@@ -50,7 +50,7 @@ from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.work import LocalTraining
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
-from bonafed.runs.holdings import hold
+from bonafed.runs.data import hold
 from bonafed.runs.prepare import prepare
 
 HERE = Path(__file__).resolve().parent

@@ -32,7 +32,7 @@ from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
 from bonafed.remote.participant.policy import Policy
 from bonafed.runs import config as configs
-from bonafed.runs.comparing import Compare, compare
+from bonafed.runs.compare import Compare, compare
 from bonafed.runs.prepare import prepare, under
 from bonafed.sections import Section, is_required
 from tests.laws import worlds

@@ -35,7 +35,7 @@ from bonafed.mechanisms.protocol import Config, Reports
 from bonafed.remote.roster import Membership
 from bonafed.runs import toml
 from bonafed.runs.config import read_tables
-from bonafed.runs.holdings import hold
+from bonafed.runs.data import hold
 from bonafed.runs.prepare import prepare
 
 _NAME: Final = "simulation"  # of the connection

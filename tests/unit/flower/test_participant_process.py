@@ -1,4 +1,4 @@
-"""A participant's process answers one message at a time, keeps failures to itself, and survives nonsense."""
+"""A participant's process answers one message at a time, and survives failures and nonsense."""
 
 import struct
 import threading

@@ -172,7 +172,7 @@ def test_noise_is_divided_among_those_who_are_in_a_sum() -> None:
     tasks = [Task(str(k), str(k), models, work) for k in range(4)]
     shares = np.array([[0.5, 0.0], [0.5, 0.2], [0.5, 0.0], [0.0, 0.0]])
     parts = parts_of(tasks, shares, np.array([3.0, 7.0]))
-    assert [part.place for part in parts] == [0, 1, 2]  # who is in no sum is not asked
+    assert [part.task for part in parts] == [0, 1, 2]  # who is in no sum is not asked
     assert [part.rows.tolist() for part in parts] == [[0], [0, 1], [0]]
     assert [part.asked.task.models.shape for part in parts] == [(1, 5), (2, 5), (1, 5)]
     assert parts[0].asked.noise == pytest.approx(3 / (3**0.5 * 0.5))

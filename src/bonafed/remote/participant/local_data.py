@@ -40,7 +40,7 @@ from bonafed.learning.work import record_steps, sampling_rate, sensitivity, step
 from bonafed.mechanisms.protocol import Config
 from bonafed.remote.messages import JSONObject
 from bonafed.remote.tasks import Answer, Asked, work_to_json
-from bonafed.runs.holdings import build_module, build_program, hold
+from bonafed.runs.data import build_module, build_program, hold
 
 _REACH = 1000.0  # standard deviations of its noise that an answer may be longer than its clip allows
 
