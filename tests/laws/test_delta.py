@@ -29,9 +29,9 @@ from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json
 from bonafed.mechanisms.jsam.quoting import QuoteOptions, quote
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
-from bonafed.remote.policy import Policy
+from bonafed.remote.participant.policy import Policy
 from bonafed.runs import config as configs
-from bonafed.runs.comparing import Compare, compare
+from bonafed.runs.compare import Compare, compare
 from bonafed.runs.prepare import prepare, under
 from bonafed.sections import Section, is_required
 from tests.laws import worlds

@@ -66,20 +66,20 @@ class Policy(Section):
                 raise InvalidValue("contract", "must verify before I report under it", failed)
 
     def check_terms(
-        self, agreement: Agreement, promised: Promised | None, place: int, cost: float | None
+        self, agreement: Agreement, promised: Promised | None, position: int, cost: float | None
     ) -> None:
         """Before they are accepted; `cost` is my true one, None where the mechanism asks for none."""
-        epsilon = None if promised is None else float(promised.epsilon[place])
+        epsilon = None if promised is None else float(promised.epsilon[position])
         if epsilon is not None and self.max_epsilon is not None and epsilon > self.max_epsilon:
             rule = f"must be at most {self.max_epsilon:g}, what I sell at most"
             raise InvalidValue("epsilon", rule, f"{epsilon:g}")
         if not self.no_loss or cost is None or not isinstance(agreement.terms, PaidTerms):
             return
-        row = {name: cells[place] for name, cells in agreement.terms.columns.items()}
+        row = {name: cells[position] for name, cells in agreement.terms.columns.items()}
         paid, due = row.get("payment"), cost
         if epsilon is not None and "epsilon_sold" in row:  # once, for all of the epsilon
             once = Turns.of((1,) * len(agreement.members))
             terms = agreement.terms
-            paid, due = terms.amounts(once)[place] / 10**terms.decimals, cost * epsilon
+            paid, due = terms.amounts(once)[position] / 10**terms.decimals, cost * epsilon
         if isinstance(paid, int | float) and paid < due and (row.get("probability", 1) or epsilon):
             raise InvalidValue("payment", f"must cover my cost, {due:g}", f"{paid:g}")

@@ -184,7 +184,7 @@ class Journal:
             self._base.executemany("UPDATE answers SET accepted = 1 WHERE run = ? AND identifier = ?", rows)
             self._base.execute("COMMIT")
 
-    def releases(self, run: str, place: int, *, accepted: bool = False) -> list[Release]:
+    def releases(self, run: str, position: int, *, accepted: bool = False) -> list[Release]:
         """Everything this run was given, in order; or only what the server says that it counts."""
         query = (
             "SELECT r.round, r.multiplier, r.times, r.steps, r.rate FROM releases r JOIN answers a "
@@ -193,7 +193,7 @@ class Journal:
         )
         with self._lock:
             rows = self._base.execute(query, (run, int(accepted))).fetchall()
-        return [Release(place, *row) for row in rows]
+        return [Release(position, *row) for row in rows]
 
     def identifiers(self, run: str, *, accepted: bool = False) -> list[str]:
         """Requests of a run that were answered, in order."""

@@ -7,12 +7,11 @@ import pytest
 from tests.oracles.secure_sums import Walk, on_grid, plan_for, vectors_for
 
 from bonafed.errors import InvalidValue
-from bonafed.remote.secure_sums import SumFailed, collected, field, revealed, unmask
-from bonafed.remote.secure_sums.masks import own_mask, pair_mask
-from bonafed.remote.secure_sums.ring import from_ring
-from bonafed.remote.secure_sums.sealed_answers import Round, opened
+from bonafed.remote.secure_sums import SumFailed, collected, revealed, sharing, unmask
+from bonafed.remote.secure_sums.key_book import own_mask, pair_mask
+from bonafed.remote.secure_sums.sealed_answers import Unmasking, opened
 from bonafed.remote.secure_sums.server import Masked, _fits
-from bonafed.remote.secure_sums.streams import TAG, add_streams, derived, unsealed
+from bonafed.remote.secure_sums.streams import TAG, add_streams, derived, from_ring, unsealed
 
 N, COLLUDERS = 10, 3  # t = 7
 TARGETS = ("ada", "ben")  # whose sum alone the server wants
@@ -47,9 +46,9 @@ def split_answers(walk):
 
 def inside(walk, name, view, answer):
     """What is in a lock, opened with the member's own key, as if there were no lock."""
-    asked = Round(walk.book, 0, tuple(view))
+    asked = Unmasking(walk.book, 0, tuple(view))
     key = derived(walk.members[name].own("answers"), "lock", name.encode(), *asked.name())
-    return field.from_bytes(unsealed(key, answer[: field.WIDTH * N + TAG]))
+    return sharing.from_bytes(unsealed(key, answer[: sharing.WIDTH * N + TAG]))
 
 
 def test_without_locks_split_views_would_give_away_a_sum_of_two(walk):
@@ -62,19 +61,19 @@ def test_without_locks_split_views_would_give_away_a_sum_of_two(walk):
         for dealer, kind, value in zip(
             plan.members, kinds, inside(walk, name, views[name], answers[name]), strict=True
         ):
-            shares[dealer][kind][plan.place(name)] = value
+            shares[dealer][kind][plan.number_of(name)] = value
     for colluder in plan.members[N - COLLUDERS :]:  # they hold both kinds
         for dealer in honest:
-            held = field.from_bytes(walk.ready[colluder].held[dealer])
+            held = sharing.from_bytes(walk.ready[colluder].held[dealer])
             (
-                shares[dealer]["mask key"][plan.place(colluder)],
-                shares[dealer]["seed"][plan.place(colluder)],
+                shares[dealer]["mask key"][plan.number_of(colluder)],
+                shares[dealer]["seed"][plan.number_of(colluder)],
             ) = held
 
     def secret(dealer, kind):
         got = shares[dealer][kind]
         assert len(got) >= plan.threshold
-        return field.to_secret(field.interpolated(got, tuple(got)[: plan.threshold]))
+        return sharing.to_secret(sharing.interpolated(got, tuple(got)[: plan.threshold]))
 
     survivors = (*TARGETS, *plan.members[N - COLLUDERS :])
     words = np.zeros(plan.size, dtype=np.uint64)
@@ -84,7 +83,7 @@ def test_without_locks_split_views_would_give_away_a_sum_of_two(walk):
         for other in honest:
             if other not in TARGETS:
                 private = secret(other, "mask key")
-                assert _fits(Round(book, 0, survivors), other, private)
+                assert _fits(Unmasking(book, 0, survivors), other, private)
                 add_streams(words, [pair_mask(book, 0, b"", other, private, name)])
         for colluder in plan.members[N - COLLUDERS :]:
             private = walk.members[colluder].own("mask key", b"\0\0\0\0")
@@ -98,11 +97,11 @@ def test_locked_answers_about_different_survivors_do_not_open(walk):
     plan = walk.plan
     honest, _, inputs, views, answers = split_answers(walk)
     for view in {tuple(view) for view in views.values()}:
-        asked = Round(walk.book, 0, view)
+        asked = Unmasking(walk.book, 0, view)
         helped = {name: answer for name, answer in answers.items() if tuple(views[name]) == view}
         for colluder in plan.members[N - COLLUDERS :]:
             helped[colluder] = unmask(walk.ready[colluder], walk.once[colluder], 0, view)[0]
-        found = opened(asked, helped, field.WIDTH * N)
+        found = opened(asked, helped, sharing.WIDTH * N)
         assert not set(found.contents) & set(honest)
         pending = Masked(asked, b"", np.zeros(plan.size, dtype=np.uint64))
         with pytest.raises(SumFailed, match="usable answers about sum 0, the threshold is 7"):
@@ -132,7 +131,7 @@ def test_two_sets_of_survivors_never_both_open(colluders):
         for number, view in enumerate(views):
             asking = [name for name in honest if chosen[name] == number] + [n for n in bad if n in view]
             answers = {name: unmask(walk.ready[name], walk.once[name], 0, view)[0] for name in asking}
-            found = opened(Round(walk.book, 0, view), answers, field.WIDTH * 6)
+            found = opened(Unmasking(walk.book, 0, view), answers, sharing.WIDTH * 6)
             assert bool(set(found.contents) & set(honest)) == (len(asking) >= plan.threshold)
             count += bool(found.contents)
         opens.append(count)
@@ -141,7 +140,7 @@ def test_two_sets_of_survivors_never_both_open(colluders):
 
 def entries(answer):
     """What an answer says about each other survivor: the part of its key, sealed, and a token."""
-    start, part = field.WIDTH * N + TAG, field.WIDTH + TAG
+    start, part = sharing.WIDTH * N + TAG, sharing.WIDTH + TAG
     both = (answer[at : at + part + 32] for at in range(start, len(answer), part + 32))
     return [(entry[:part], entry[part:]) for entry in both]
 
@@ -149,12 +148,12 @@ def entries(answer):
 def test_fewer_than_the_threshold_open_nothing(walk):
     walk.inputs(0, vectors_for(walk.plan))
     answers = walk.answers(0, walk.plan.members)
-    asked = Round(walk.book, 0, walk.plan.members)
+    asked = Unmasking(walk.book, 0, walk.plan.members)
     for count in (1, 2, walk.plan.threshold - 1):
         some = dict(list(answers.items())[:count])
-        assert not opened(asked, some, field.WIDTH * N).contents
+        assert not opened(asked, some, sharing.WIDTH * N).contents
     enough = dict(list(answers.items())[: walk.plan.threshold])
-    assert set(opened(asked, enough, field.WIDTH * N).contents) == set(enough)
+    assert set(opened(asked, enough, sharing.WIDTH * N).contents) == set(enough)
 
 
 def test_the_key_of_a_lock_takes_all_of_the_parts_that_are_needed(walk):
@@ -167,8 +166,8 @@ def test_the_key_of_a_lock_takes_all_of_the_parts_that_are_needed(walk):
         parts[at + 2] = int.from_bytes(unsealed(token, part))
 
     def opens(count):
-        key = field.to_secret(field.interpolated(parts, tuple(parts)[:count]))
-        return key is not None and unsealed(key, answers["ada"][: field.WIDTH * N + TAG]) is not None
+        key = sharing.to_secret(sharing.interpolated(parts, tuple(parts)[:count]))
+        return key is not None and unsealed(key, answers["ada"][: sharing.WIDTH * N + TAG]) is not None
 
     assert [opens(count) for count in (t - 3, t - 2, t - 1, t)] == [False, False, True, True]
 
@@ -184,7 +183,7 @@ def test_every_lock_has_a_polynomial_of_its_own():
             int.from_bytes(unsealed(entries(answers[helper])[0][1], entries(answers["ada"])[at][0]))
             for at, helper in enumerate(("ben", "cleo"))
         ]
-        slopes.add((parts[1] - parts[0]) % field.PRIME)
+        slopes.add((parts[1] - parts[0]) % sharing.PRIME)
     assert len(slopes) == 2
 
 
@@ -203,7 +202,7 @@ def test_tokens_of_one_sum_open_no_lock_of_another():
     for which in (0, 1):
         walk.inputs(which, vectors_for(walk.plan))
     answers = walk.answers(0, members)
-    asked = Round(walk.book, 1, members)
-    assert "ada" in opened(asked._replace(which=0), answers, field.WIDTH * N).contents
+    asked = Unmasking(walk.book, 1, members)
+    assert "ada" in opened(asked._replace(which=0), answers, sharing.WIDTH * N).contents
     answers |= walk.answers(1, members, ["ada"])
-    assert "ada" not in opened(asked, answers, field.WIDTH * N).contents
+    assert "ada" not in opened(asked, answers, sharing.WIDTH * N).contents

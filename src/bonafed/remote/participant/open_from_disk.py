@@ -1,4 +1,4 @@
-"""A participant from its settings, and an operator from its key: secrets and journals from disk."""
+"""A participant from its settings: secrets and journals from disk."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from pathlib import Path
 
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_new
-from bonafed.remote.federation import ANSWER_WITHIN, EXCLUDE_AFTER, Operator
-from bonafed.remote.journal import Journal
 from bonafed.remote.keys import (
     key_digest,
     member_public,
     member_signer,
     operator_public,
-    operator_signer,
     read_member_key,
     verifier,
 )
-from bonafed.remote.local_data import open_holding
 from bonafed.remote.messages import Verify
-from bonafed.remote.participant import Participant
-from bonafed.remote.roster import Membership, read_roster
-from bonafed.remote.settings import ParticipantSettings
-from bonafed.remote.transport import Transport
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.participant.local_data import open_holding
+from bonafed.remote.participant.participant import Participant
+from bonafed.remote.participant.settings import ParticipantSettings
+from bonafed.remote.roster import read_roster
 
 SECRET = "noise.secret"  # in a participant's folder: what its noise and its nonces come from
 SECRET_BYTES = 32
@@ -49,36 +46,14 @@ def open_participant(
     others = None
     if settings.roster is not None:
         others = read_roster(settings.roster).key_digests
-        mine = key_digest(key.public_key())
-        if others.get(settings.name) != mine:
-            rule = f"must have my key under my name, {settings.name}: {mine}"
+        own = key_digest(key.public_key())
+        if others.get(settings.name) != own:
+            rule = f"must have my key under my name, {settings.name}: {own}"
             raise InvalidValue("federation.roster", rule, others.get(settings.name))
     journal = Journal(settings.folder)
     return Participant(
         settings.name, settings.federation, holding, settings.costs, settings.policy, journal,
         member_signer(key), verify, _secret(settings.folder), tell, others,
-    )  # fmt: skip
-
-
-def operator_of(
-    membership: Membership,
-    key: Path,
-    transport: Transport,
-    *,
-    answer_within: float = ANSWER_WITHIN,
-    exclude_after: int = EXCLUDE_AFTER,
-    colluders: int | None = None,
-    tell: Callable[[str], None] = lambda _text: None,
-) -> Operator:
-    """The operator whose private key is in this file, and whose public key is on the roster."""
-    members = {name: member_public(text, f"members.{name}") for name, text in membership.members.items()}
-    public = operator_public(membership.operator.encode(), "federation.operator")
-    sign, verify = operator_signer(key), verifier(public, members)
-    if not verify("", b"mine", sign(b"mine")):
-        raise InvalidValue("operator key", "must be the one on the roster", key)
-    return Operator(
-        membership.name, membership.members, sign, verify, transport, answer_within, exclude_after, tell,
-        colluders,
     )  # fmt: skip
 
 

@@ -1,15 +1,104 @@
-"""A participant's own statement: what its ledger says of the runs it was in, beside what it was told."""
+"""A participant's own account of a run: where the server's statement differs from it, and how it is shown.
+
+A participant counts by itself what it answered, what of that the server has said that it counts, and what
+its records have lost. A statement must say the same of it: participations, privacy and, where clients are
+paid by terms that everybody can compute, the amount that follows from them.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from bonafed.economics.claims import Finding, Statement, all_hold, findings_table
 from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Roster
+from bonafed.learning.privacy.ledger import Ledger
+from bonafed.mechanisms.protocol import Agreement, PaidTerms, Turns
 from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table, pairs
-from bonafed.remote.accounts import OwnAccount, own_account
-from bonafed.remote.journal import Journal
-from bonafed.remote.rosters import roster_from_json
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.roster import roster_from_json
+
+_RTOL = 1e-6  # of an epsilon that two sides compute
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAccount:
+    """What a participant's own ledger says of a run."""
+
+    client: str
+    answered: int  # tasks
+    accepted: int  # of these, what the server says that it counts
+    participations: int  # accepted tasks of local training
+    asked: int  # tasks of local training that were answered, accepted or not
+    sold: float | None  # epsilon; None: no privacy was promised
+    given: float | None  # epsilon of everything that left, whether or not it arrived
+    counted: float | None  # epsilon of what the server says that it counts
+
+    def to_json(self) -> JSONObject:
+        """Plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def own_account(journal: Journal, run: str, client: str, members: Roster) -> OwnAccount:
+    """The account of a run by the journal alone."""
+    position, sold = members.index[client], journal.fact(run, "sold")
+    tasks = [name for name in journal.identifiers(run) if name not in ("describe", "report", "agree")]
+    accepted = set(journal.identifiers(run, accepted=True))
+    counted = [name for name in tasks if name in accepted]
+    training = {name for name in tasks if _work(journal, run, name) == "train"}
+    trained = len(training & set(counted))
+    epsilon = given = None
+    if sold is not None:
+        epsilon = Ledger(tuple(journal.releases(run, position, accepted=True))).epsilon(position, sold[1])
+        given = Ledger(tuple(journal.releases(run, position))).epsilon(position, sold[1])
+    return OwnAccount(
+        client,
+        len(tasks),
+        len(counted),
+        trained,
+        len(training),
+        None if sold is None else sold[0],
+        given,
+        epsilon,
+    )
+
+
+def _work(journal: Journal, run: str, identifier: str) -> Any:
+    answered = journal.answered(run, identifier)
+    return None if answered is None else answered.answer.get("work")
+
+
+def differences(said: object, account: OwnAccount, agreement: Agreement, name: str) -> list[str]:
+    """What a statement says otherwise than my ledger, in words; empty if both agree."""
+    try:
+        statement = Statement.from_json(said)  # type: ignore[arg-type]  # whatever it is
+        row, position = statement.row(name), statement.clients.index(name)
+        cells = {column: statement.columns[column][position] for column in statement.columns}
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        return [f"the statement cannot be read ({type(error).__name__})"]
+    differing = []
+    told = cells.get("participations")
+    if told is not None and told != account.participations:
+        differing.append(f"participations: {told} in the statement, {account.participations} in my ledger")
+    epsilon = cells.get("epsilon")
+    if (
+        account.counted is not None
+        and isinstance(epsilon, int | float)
+        and not math.isclose(epsilon, account.counted, rel_tol=_RTOL, abs_tol=1e-9)
+    ):
+        differing.append(f"epsilon: {epsilon:.6g} in the statement, {account.counted:.6g} in my ledger")
+    if isinstance(agreement.terms, PaidTerms) and "participations" in statement.columns:
+        delivered = [int(cell) for cell in statement.columns["participations"]]  # type: ignore[arg-type]
+        asked = [int(cell) for cell in statement.columns.get("sampled", delivered)]  # type: ignore[arg-type]
+        due = agreement.terms.amounts(Turns.of(delivered, asked))[position]
+        if statement.amounts[position] != due:
+            differing.append(
+                f"amount: {row['amount']} in the statement, {statement.written(due)} by the terms"
+            )
+    return differing
+
 
 _SHORT = 8  # digits of a run that are enough to name it
 
@@ -43,11 +132,11 @@ def my_document(journal: Journal, client: str, run: str | None = None) -> Docume
 def _named(runs: list[str], run: str | None) -> str:
     if run is None:
         return runs[-1]
-    found = [one for one in runs if one.startswith(run)]
-    if len(found) != 1:
+    matching = [one for one in runs if one.startswith(run)]
+    if len(matching) != 1:
         listed = ", ".join(one[:_SHORT] for one in runs[-10:])
         raise InvalidValue("--run", f"must name one of my runs: {listed}", repr(run))
-    return found[0]
+    return matching[0]
 
 
 def _account(journal: Journal, run: str, client: str) -> OwnAccount:
@@ -111,7 +200,7 @@ def _findings(journal: Journal, run: str, account: OwnAccount) -> list[Finding]:
     if journal.fact(run, "statement") is None:
         findings.append(Finding("statement", None, "none has come yet"))
         return findings
-    found: list[str] = journal.fact(run, "differences") or []
-    text = "; ".join(found) if found else "says of me what my ledger says"
-    findings.append(Finding("statement", not found, text, float(len(found))))
+    differing: list[str] = journal.fact(run, "differences") or []
+    text = "; ".join(differing) if differing else "says of me what my ledger says"
+    findings.append(Finding("statement", not differing, text, float(len(differing))))
     return findings

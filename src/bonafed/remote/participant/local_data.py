@@ -40,7 +40,7 @@ from bonafed.learning.work import record_steps, sampling_rate, sensitivity, step
 from bonafed.mechanisms.protocol import Config
 from bonafed.remote.messages import JSONObject
 from bonafed.remote.tasks import Answer, Asked, work_to_json
-from bonafed.runs.holdings import build_module, build_program, hold
+from bonafed.runs.data import build_module, build_program, hold
 
 _REACH = 1000.0  # standard deviations of its noise that an answer may be longer than its clip allows
 
@@ -105,15 +105,15 @@ class Holding:
             if len(stated) < self.classes:
                 raise InvalidValue("data.classes", f"must name {self.classes} classes", len(stated))
             return replace(self, classes=len(stated), class_names=stated, classes_stated=True)
-        known = {name: place for place, name in enumerate(stated)}
+        known = {name: label for label, name in enumerate(stated)}
         for name in self.class_names:
             if name not in known:
                 raise InvalidValue(
                     "data.classes", f"must name {name!r}, a class of my records", len(stated)
                 )
-        places = np.array([known[name] for name in self.class_names], dtype=np.int64)
+        labels = np.array([known[name] for name in self.class_names], dtype=np.int64)
         return replace(
-            self, labels=places[self.labels], classes=len(stated), class_names=stated, classes_stated=True
+            self, labels=labels[self.labels], classes=len(stated), class_names=stated, classes_stated=True
         )
 
 
@@ -141,14 +141,14 @@ class Bench:
 
     def __init__(self, holding: Holding, config: Config, members: Roster, name: str, noise: Source) -> None:
         holding = holding.under(config)
-        self.place = members.index[name]
+        self.position = members.index[name]
         alone = replace(members, names=(name,), sizes=np.array([len(holding)], dtype=np.int64))
         samples = Samples(torch.tensor(holding.features), torch.tensor(holding.labels))
         module = build_module(config, members)
         self.program = build_program(module, members, samples)
-        self.records, self._noise = len(holding), noise.own(self.place)
+        self.records, self._noise = len(holding), noise.own(self.position)
         self._engine = EngineFederation(
-            alone, self.program, samples, [np.arange(len(holding))], noise, numbers=(self.place,)
+            alone, self.program, samples, [np.arange(len(holding))], noise, numbers=(self.position,)
         )
 
     def release_of(self, asked: Asked) -> tuple[Release, ...] | None:
@@ -163,7 +163,7 @@ class Bench:
                 return None
             times, steps = record_steps(self.records, spec), step_count(self.records, spec)
             rate = sampling_rate(self.records, spec)
-            return (Release(self.place, work.round_number, work.noise_multiplier, times, steps, rate),)
+            return (Release(self.position, work.round_number, work.noise_multiplier, times, steps, rate),)
         noise = checked_noise(asked.task, asked.noise)
         if isinstance(work, Gradients) and work.clip is not None:
             bounds = np.full(noise.size, work.clip)
@@ -178,7 +178,7 @@ class Bench:
         # replacing a record moves a mean of vectors, or numbers, of length bound at most by twice that over
         # their number; the regulariser, which is in a gradient, knows no record
         multipliers = noise * self.records / (2 * bounds)
-        return tuple(Release(self.place, 0, multiplier, 1) for multiplier in multipliers.tolist())
+        return tuple(Release(self.position, 0, multiplier, 1) for multiplier in multipliers.tolist())
 
     def answers(self, asked: Sequence[Asked]) -> dict[str, Answer]:
         """The work, done; by identifier."""

@@ -8,10 +8,10 @@ Parts are measured in units of the noise that the sum is to carry, so that one b
 different noise, and rows of different noise in one round.
 
 A sum of which fewer than two parts besides those of colluders would be left is not asked for: it would show
-one of them (`summing`, (4)). Its tasks count as not delivered.
+one of them (`participant.summing`, (4)). Its tasks count as not delivered.
 
 Nobody gives its part of a sum twice, or opens it for two sets of survivors. So what a sum has come to is on
-disk before the masks are taken off (`Kept`): a server that is killed in between goes on with the same
+disk before the masks are taken off (`KeptSum`): a server that is killed in between goes on with the same
 survivors.
 """
 
@@ -47,13 +47,11 @@ from bonafed.learning.federation import (
 )
 from bonafed.learning.privacy import variance_inflation
 from bonafed.mechanisms.protocol import Agreement
-from bonafed.remote.federation import Operator, RemoteFederation
 from bonafed.remote.messages import JSONObject, Sealed, digest_of
-from bonafed.remote.records import Records
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Book,
     Masked,
-    Plan,
     SumFailed,
     collected,
     gathered,
@@ -61,8 +59,10 @@ from bonafed.remote.secure_sums import (
     revealed,
     threshold_for,
 )
-from bonafed.remote.secure_sums.sealed_answers import Round
-from bonafed.remote.summing import (
+from bonafed.remote.secure_sums.sealed_answers import Unmasking
+from bonafed.remote.server.evidence import Evidence
+from bonafed.remote.server.federation import Operator, RemoteFederation
+from bonafed.remote.sums import (
     EXTRAS,
     LEAST,
     about_sum,
@@ -93,7 +93,7 @@ class Batch:
         return self.book.plan.digest.hex()
 
 
-class Kept:
+class KeptSum:
     """What must outlive a killed server: the batch, and the sum whose masks are being taken off."""
 
     def __init__(self, path: Path | None) -> None:
@@ -123,13 +123,13 @@ class Kept:
         try:
             with np.load(self._path, allow_pickle=False) as archive:
                 facts, words = json.loads(archive["facts"].tobytes()), archive["words"]
-            plan = Plan.from_bytes(facts["plan"].encode())
+            plan = BatchPlan.from_bytes(facts["plan"].encode())
             book = Book.from_bytes(plan, _bytes(facts["book"]), verify)
             parcels = {name: _bytes(parcel) for name, parcel in facts["parcels"].items()}
             batch = Batch(book, parcels, facts["used"])
             pending = None
             if facts["which"] is not None:
-                at = Round(book, facts["which"], tuple(facts["survivors"]))
+                at = Unmasking(book, facts["which"], tuple(facts["survivors"]))
                 pending = Masked(at, _bytes(facts["about"]), words)
             return batch, facts["request"], pending
         except (*NPZ_ERRORS, KeyError, TypeError, InvalidValue) as error:
@@ -142,11 +142,11 @@ class SecureFederation(RemoteFederation):
     offers: ClassVar[tuple[Need, ...]] = ("total",)
     because: ClassVar[str] = ", as with --secure-sums the server sees no single answer"
 
-    def __init__(self, operator: Operator, run: str, members: Roster, records: Records) -> None:
+    def __init__(self, operator: Operator, run: str, members: Roster, records: Evidence) -> None:
         super().__init__(operator, run, members, records)
         self._batch: Batch | None = None
         self._holders: set[tuple[str, str]] = set()  # batch and member that has its parcels
-        self._kept = Kept(records.beside(".sums.npz"))
+        self._kept = KeptSum(records.beside(".sums.npz"))
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         raise InvalidValue("federation", "must offer replies, which this needs", "secure sums")
@@ -218,7 +218,7 @@ class SecureFederation(RemoteFederation):
             if fits and set(plan.members) == set(there):
                 return batch
         context = f"{self.run} {secrets.token_hex(8)}".encode()
-        plan = Plan(
+        plan = BatchPlan(
             tuple(there), threshold_for(len(there), self._colluders), size,
             NOISY_BOUND if noisy else BOUND, SUMS, context, self._colluders, 1.0 if noisy else 0.0,
         )  # fmt: skip
@@ -245,8 +245,8 @@ class SecureFederation(RemoteFederation):
         which, contents, numbers = batch.used, dict[str, JSONObject](), dict[str, NDArray[Any] | None]()
         _require_alike(tasks)
         shares = {
-            name: [one.tolist() for one in mine]
-            for name, mine in _by_client(tasks, parts).items()
+            name: [one.tolist() for one in own]
+            for name, own in _by_client(tasks, parts).items()
             if name in batch.book.keys  # who was excluded adds nothing
         }
         common: JSONObject = {
@@ -255,10 +255,10 @@ class SecureFederation(RemoteFederation):
             "work": common_work(tasks[0].work),
         }  # fmt: skip
         for name in batch.book.keys:
-            mine = [place for place, task in enumerate(tasks) if task.client == name]
-            rows, numbers[name] = pack_tasks([Asked(tasks[at], 0.0) for at in mine]) if mine else ([], None)
+            own = [at for at, task in enumerate(tasks) if task.client == name]
+            rows, numbers[name] = pack_tasks([Asked(tasks[at], 0.0) for at in own]) if own else ([], None)
             contents[name] = {
-                **common, "tasks": rows, "shares": [np.atleast_1d(parts[at]).tolist() for at in mine],
+                **common, "tasks": rows, "shares": [np.atleast_1d(parts[at]).tolist() for at in own],
                 "accepted": self._accepted[name],
             }  # fmt: skip
             if (batch.name, name) not in self._holders:
@@ -290,12 +290,12 @@ class SecureFederation(RemoteFederation):
         }  # fmt: skip
         answers = self._ask("unmask", dict.fromkeys(at.survivors, content))
         try:
-            found = revealed(pending, self._bytes_of(answers, "shares"))
+            opened = revealed(pending, self._bytes_of(answers, "shares"))
         except SumFailed as error:
             raise AskFailed(f"the masks of a secure sum could not be taken off: {error}") from error
-        for name, failure in found.failures.items():
+        for name, failure in opened.failures.items():
             self._fault(name, failure.reason)
-        return found.values
+        return opened.values
 
     def _told(
         self, tasks: Sequence[Task], values: Floats, survivors: set[str], infos: Mapping[str, JSONObject],
@@ -309,8 +309,8 @@ class SecureFederation(RemoteFederation):
             elif task.identifier in infos.get(task.client, {}).get("failed", ()):
                 failures[task.identifier] = Failure("must be finite, got NaN or inf")
         for name in sorted(survivors):
-            mine = [task.identifier for task in tasks if task.client == name]
-            fine = [identifier for identifier in mine if identifier not in failures]
+            own = [task.identifier for task in tasks if task.client == name]
+            fine = [identifier for identifier in own if identifier not in failures]
             self._accepted[name] = fine
             self._counted[name] += [one for one in fine if one not in self._counted[name]]
             self._records.count(name, fine)
@@ -324,22 +324,22 @@ class SecureFederation(RemoteFederation):
 
     def _bytes_of(self, answers: Mapping[str, Sealed | Failure], key: str) -> dict[str, bytes]:
         """What each answered under a key; who answered something else is at fault."""
-        found = dict[str, bytes]()
+        contents = dict[str, bytes]()
         for name, answer in answers.items():
             if isinstance(answer, Sealed):
                 try:
-                    found[name] = _bytes(answer.message.content[key])
+                    contents[name] = _bytes(answer.message.content[key])
                 except (KeyError, TypeError, ValueError, binascii.Error) as error:
                     self._fault(name, f"{key} must be bytes in base64, got {type(error).__name__}")
-        return found
+        return contents
 
 
 def _by_client(tasks: Sequence[Task], parts: Floats) -> dict[str, list[Floats]]:
     """The shares of each client's tasks, (1,) or (m,) each."""
-    found = dict[str, list[Floats]]()
+    shares = dict[str, list[Floats]]()
     for task, part in zip(tasks, parts, strict=True):
-        found.setdefault(task.client, []).append(np.atleast_1d(part))
-    return found
+        shares.setdefault(task.client, []).append(np.atleast_1d(part))
+    return shares
 
 
 def _require_alike(tasks: Sequence[Task]) -> None:

@@ -48,17 +48,17 @@ from bonafed.remote.messages import (
     Message,
     Sealed,
     Sign,
+    Transport,
     Verify,
     digest_of,
     seal,
     unseal,
 )
 from bonafed.remote.participation_coins import SALT_BYTES, coins_to_json, seed_commitment, tossed
-from bonafed.remote.records import Records
-from bonafed.remote.rosters import roster_from_json, roster_to_json
+from bonafed.remote.roster import roster_from_json, roster_to_json
+from bonafed.remote.server.evidence import Evidence
 from bonafed.remote.sums import NOT_SECURE, add_up, parts_of
 from bonafed.remote.tasks import Asked, Refusal, pack_tasks, unpack_answers
-from bonafed.remote.transport import Transport
 from bonafed.runs.config import to_tables
 from bonafed.text import natural_order
 
@@ -87,7 +87,7 @@ class Operator:
 class RemoteFederation:
     """Clients that answer messages; made by `gather` or `again`."""
 
-    def __init__(self, operator: Operator, run: str, members: Roster, records: Records) -> None:
+    def __init__(self, operator: Operator, run: str, members: Roster, records: Evidence) -> None:
         self.members, self.run = members, run
         self._operator, self._records = operator, records
         self._faults = dict.fromkeys(members.names, 0)
@@ -106,7 +106,7 @@ class RemoteFederation:
         return ()
 
     @classmethod
-    def gather(cls, operator: Operator, config: Config, run: str, records: Records) -> RemoteFederation:
+    def gather(cls, operator: Operator, config: Config, run: str, records: Evidence) -> RemoteFederation:
         """Ask everybody on the roster what it holds; who answers is in this run."""
         names = tuple(operator.keys)
         asking = cls(operator, run, Roster(names, np.zeros(len(names), dtype=np.int64)), records)
@@ -125,7 +125,7 @@ class RemoteFederation:
         return gathered
 
     @classmethod
-    def again(cls, operator: Operator, records: Records) -> RemoteFederation:
+    def again(cls, operator: Operator, records: Evidence) -> RemoteFederation:
         """The federation of a run that goes on: the roster and the terms are those it began with."""
         run, members, counted = records.begun()
         federation = cls(operator, run, roster_from_json(members), records)
@@ -273,14 +273,14 @@ class RemoteFederation:
                 raise InvalidValue("client", "must be in the roster", repr(each.task.client))
             by_client.setdefault(each.task.client, []).append(each)
         contents, numbers = dict[str, JSONObject](), dict[str, Any]()
-        for name, mine in by_client.items():
-            self._ask_again(name, {each.task.identifier for each in mine})
-            rows, numbers[name] = pack_tasks(mine)
+        for name, own in by_client.items():
+            self._ask_again(name, {each.task.identifier for each in own})
+            rows, numbers[name] = pack_tasks(own)
             contents[name] = {"tasks": rows, "accepted": self._accepted[name]}
         answers = self._ask("work", contents, numbers)
         replies = dict[str, Reply | Failure]()
-        for name, mine in by_client.items():
-            replies |= self._usable(name, mine, answers[name])
+        for name, own in by_client.items():
+            replies |= self._usable(name, own, answers[name])
         return {each.task.identifier: replies[each.task.identifier] for each in asked}
 
     def _ask_again(self, name: str, identifiers: set[str]) -> None:
@@ -295,9 +295,9 @@ class RemoteFederation:
     ) -> dict[str, Reply | Failure]:
         if isinstance(answer, Failure):
             return {each.task.identifier: answer for each in asked}
-        place, message = self.members.index[name], answer.message
+        position, message = self.members.index[name], answer.message
         try:
-            given = unpack_answers(message.content.get("answers"), message.numbers, place)
+            given = unpack_answers(message.content.get("answers"), message.numbers, position)
         except InvalidValue as error:
             self._fault(name, str(error))
             return {each.task.identifier: Failure(str(error)) for each in asked}
@@ -310,7 +310,7 @@ class RemoteFederation:
                 replies[task.identifier] = Failure(f"refused: {one.reason}")
                 continue
             replies[task.identifier] = usable = usable_answer(
-                one, answer_shape(task), task.models.dtype, place
+                one, answer_shape(task), task.models.dtype, position
             )
             if isinstance(usable, Reply):
                 accepted.append(task.identifier)

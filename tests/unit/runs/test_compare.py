@@ -9,9 +9,9 @@ from bonafed import InvalidValue, compare
 from bonafed.economics.claims import Finding, Kind
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.runs import comparing, training
-from bonafed.runs.comparing import Compare, Entrant
-from bonafed.runs.comparison import comparison_document
+from bonafed.runs import compare as compare_module
+from bonafed.runs import training
+from bonafed.runs.compare import Compare, Entrant, comparison_document
 from bonafed.runs.pages import comparison_page
 from bonafed.runs.summary import run_document
 from bonafed.sections import section_from
@@ -149,7 +149,7 @@ def test_mechanisms_are_names():
 
 def failing(monkeypatch, name, where="train"):
     """One mechanism fails in the middle, with an error that nobody foresaw."""
-    place = training if where == "train" else comparing
+    place = training if where == "train" else compare_module
     whole = getattr(place, where)
 
     def some(*arguments, **options):

@@ -1,8 +1,8 @@
 """A run on a federation, as its operator sees it: who is there, how long it will take, and how it goes on.
 
-`begin` asks everybody on the roster what it holds; `go_on` continues a run whose server was killed. Both
-count the time of their exchanges (`Timed`), from which follows, before the first round, about how long the
-run will take.
+`operator_of` makes the operator from its key and the roster. `begin` asks everybody on the roster what it
+holds; `go_on` continues a run whose server was killed. Both count the time of their exchanges (`Timed`),
+from which follows, before the first round, about how long the run will take.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from bonafed.learning.data.datasets import Dataset
 from bonafed.learning.federation import Failure
 from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.presentation.documents import counted
-from bonafed.remote.federation import Operator, RemoteFederation
-from bonafed.remote.records import Records, records_path
+from bonafed.remote.keys import member_public, operator_public, operator_signer, verifier
+from bonafed.remote.messages import Transport
 from bonafed.remote.roster import Membership
-from bonafed.remote.secure import SUMS, SecureFederation
-from bonafed.remote.transport import Transport
+from bonafed.remote.server.evidence import Evidence, evidence_path
+from bonafed.remote.server.federation import ANSWER_WITHIN, EXCLUDE_AFTER, Operator, RemoteFederation
+from bonafed.remote.server.secure import SUMS, SecureFederation
 from bonafed.sections import named
 
 NO_TEST_DATA = "none"  # as data.name: the server has no test samples
@@ -61,6 +62,28 @@ class Timed:
         return came
 
 
+def operator_of(
+    membership: Membership,
+    key: Path,
+    transport: Transport,
+    *,
+    answer_within: float = ANSWER_WITHIN,
+    exclude_after: int = EXCLUDE_AFTER,
+    colluders: int | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Operator:
+    """The operator whose private key is in this file, and whose public key is on the roster."""
+    members = {name: member_public(text, f"members.{name}") for name, text in membership.members.items()}
+    public = operator_public(membership.operator.encode(), "federation.operator")
+    sign, verify = operator_signer(key), verifier(public, members)
+    if not verify("", b"mine", sign(b"mine")):
+        raise InvalidValue("operator key", "must be the one on the roster", key)
+    return Operator(
+        membership.name, membership.members, sign, verify, transport, answer_within, exclude_after, tell,
+        colluders,
+    )  # fmt: skip
+
+
 def wait_for(
     transport: Transport,
     membership: Membership,
@@ -86,23 +109,23 @@ def wait_for(
 
 def begin(operator: Operator, config: Config, folder: Path, digests: Mapping[str, str]) -> RemoteFederation:
     """A new run of its own number; who does not answer is not in it."""
-    path = records_path(folder)
+    path = evidence_path(folder)
     if path.exists():
-        if Records(path).has_terms:
+        if Evidence(path).has_terms:
             raise InvalidValue("run.folder", "must be new: the records of another run are beside it", path)
         path.unlink()  # of an attempt that ended before anything was agreed on
     kind = RemoteFederation if operator.colluders is None else SecureFederation
-    return kind.gather(operator, config, secrets.token_hex(16), Records(path, digests))
+    return kind.gather(operator, config, secrets.token_hex(16), Evidence(path, digests))
 
 
 def go_on(operator: Operator, folder: Path, digests: Mapping[str, str]) -> RemoteFederation:
     """The federation of a run that was stopped."""
-    path = records_path(folder)
+    path = evidence_path(folder)
     if not path.is_file():
         raise UnreadableFile(
             path, "no such file: this run was not on a federation, or its records are lost"
         )
-    records = Records(path, digests)
+    records = Evidence(path, digests)
     if records.secure is None:
         return RemoteFederation.again(operator, records)
     return SecureFederation.again(replace(operator, colluders=records.secure), records)
@@ -110,7 +133,7 @@ def go_on(operator: Operator, folder: Path, digests: Mapping[str, str]) -> Remot
 
 def was_remote(folder: Path) -> bool:
     """Whether a run was on a federation."""
-    return records_path(folder).is_file()
+    return evidence_path(folder).is_file()
 
 
 def public_test_set(config: Config, on_progress: Callable[[str], None] | None = None) -> Dataset | None:

@@ -20,7 +20,7 @@ from bonafed import checks, sections
 from bonafed.errors import InvalidValue
 from bonafed.learning.data.datasets import is_own_file
 from bonafed.learning.sections import Data, Partition
-from bonafed.remote.policy import Policy
+from bonafed.remote.participant.policy import Policy
 from bonafed.remote.roster import address, federation_name, member_names, sections_of
 from bonafed.sections import Section, key, natural, section_from, word
 

@@ -49,15 +49,15 @@ def before_the_run(agreement: Agreement, rounds: int | None, colluders: int | No
 
     A run of secure sums of which no round can be held is refused.
     """
-    found = attendance_of(agreement, rounds)
-    if found is None:
+    attendance = attendance_of(agreement, rounds)
+    if attendance is None:
         return []
-    many = found.empty_rounds > FEW * found.rounds
-    said = [empty_in_words(found.empty_rounds, found.rounds)] if many else []
+    many = attendance.empty_rounds > FEW * attendance.rounds
+    said = [empty_in_words(attendance.empty_rounds, attendance.rounds)] if many else []
     if colluders is None:
         return said
-    unheld = found.unheld(colluders)
-    if found.rounds * unheld.held < WORTH_SAYING:
+    unheld = attendance.unheld(colluders)
+    if attendance.rounds * unheld.held < WORTH_SAYING:
         rule = f"must not be given where no round can be expected to have {unheld.needed} participants"
         raise InvalidValue("--secure-sums", rule, f"a chance of {unheld.held:.2g} for a round")
-    return [*said, *unheld_in_words(asdict(unheld), found.rounds)]
+    return [*said, *unheld_in_words(asdict(unheld), attendance.rounds)]

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,19 +27,18 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.federation import Gradients, Losses, Reply, Train, Work, answer_shape, limits_of
+from bonafed.learning.federation import Gradients, Losses, Reply, Train, answer_shape, limits_of
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sum_noise import rounding
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
-from bonafed.mechanisms.attendance import IN_A_SUM
-from bonafed.remote.journal import Journal
-from bonafed.remote.local_data import Bench, require_near
 from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.participant.local_data import Bench, require_near
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Member,
     Once,
-    Plan,
     advertise,
     masked,
     received,
@@ -48,52 +46,18 @@ from bonafed.remote.secure_sums import (
     threshold_for,
     unmask,
 )
+from bonafed.remote.sums import (
+    EXTRAS,
+    LEAST,
+    about_sum,
+    common_work,
+    contributing,
+    digest_of_models,
+    fewest,
+)
 from bonafed.remote.tasks import Asked, unpack_tasks, work_to_json
 
-EXTRAS: Final = 2  # numbers after those of the answers: training loss, and whether there is one
-LEAST: Final = IN_A_SUM  # contributors besides colluders in a sum that is opened
-_TINY: Final = 1e-300  # a share that is none
-NEXT_TO_NOTHING: Final = 0.01  # of the largest share: whoever has less hides nobody
 BATCH: Final = "batch "  # facts of a batch in the journal
-
-
-def about_sum(content: Mapping[str, Any]) -> bytes:
-    """What all members must have been told alike about a sum: with others, nothing cancels.
-
-    Models and work that differ from member to member, or shares of which all but one are nothing, would
-    make a sum of one of them.
-    """
-    told = [content.get(key) for key in ("batch", "which", "parts", "unit", "shape", "models", "work")]
-    return digest_of(told).encode()
-
-
-def common_work(work: Work) -> str:
-    """Digest of work that all members do alike, each with noise of its own and as often as it was drawn."""
-    data = work_to_json(work)
-    return digest_of({key: value for key, value in data.items() if key not in ("copy", "noise_multiplier")})
-
-
-def digest_of_models(models: NDArray[Any]) -> str:
-    """Of the numbers that all members are sent alike."""
-    kind = models.dtype.newbyteorder("<")
-    return hashlib.sha256(np.ascontiguousarray(models, dtype=kind).tobytes()).hexdigest()
-
-
-def contributing(parts: Mapping[str, Sequence[Floats]]) -> list[list[str]]:
-    """Who adds something to each row of a sum: a share that is not next to nothing beside the largest."""
-    totals = {name: np.sum([np.abs(share_of) for share_of in mine], axis=0) for name, mine in parts.items()}
-    if not totals:
-        return [[]]
-    largest = np.max(list(totals.values()), axis=0)
-    return [
-        sorted(name for name, own in totals.items() if own[row] >= max(NEXT_TO_NOTHING * most, _TINY))
-        for row, most in enumerate(largest.tolist())
-    ]
-
-
-def fewest(contributors: Sequence[Collection[str]], survivors: Collection[str]) -> int:
-    """Contributors among the survivors, in the row that has the fewest of them."""
-    return min(len(set(row) & set(survivors)) for row in contributors)
 
 
 class Summing:
@@ -114,7 +78,7 @@ class Summing:
 
     def keys(self, content: Mapping[str, Any], members: Collection[str], colluders: int) -> JSONObject:
         """Keys for a batch."""
-        plan = Plan.from_bytes(_bytes(content, "plan"))
+        plan = BatchPlan.from_bytes(_bytes(content, "plan"))
         least = threshold_for(len(members), colluders)
         if plan.colluders != colluders:
             raise InvalidValue("plan.colluders", f"must be {colluders}, as agreed", plan.colluders)
@@ -185,17 +149,15 @@ class Summing:
         return {"failed": failed, "steps": steps}, np.frombuffer(message, dtype="<u8")
 
     def _contributors(
-        self, content: Mapping[str, Any], asked: Sequence[Asked], parts: Sequence[Floats], plan: Plan
+        self, content: Mapping[str, Any], asked: Sequence[Asked], parts: Sequence[Floats], plan: BatchPlan
     ) -> list[list[str]]:
         """Who adds something to each row, once what everybody was told is known to be true of me."""
         told = content.get("parts")
         if not isinstance(told, dict) or not set(told) <= set(plan.members):
             raise InvalidValue("parts", "must be shares by member", repr(told)[:60])
-        stated = {str(name): [_share(one) for one in mine] for name, mine in told.items()}
-        mine = stated.get(self._name, [])
-        if len(mine) != len(parts) or any(
-            not np.array_equal(a, b) for a, b in zip(mine, parts, strict=True)
-        ):
+        stated = {str(name): [_share(one) for one in shares] for name, shares in told.items()}
+        own = stated.get(self._name, [])
+        if len(own) != len(parts) or any(not np.array_equal(a, b) for a, b in zip(own, parts, strict=True)):
             raise InvalidValue("parts", "must have my shares as I was told them", repr(told)[:60])
         for each in asked:
             if digest_of_models(each.task.models) != content.get("models"):
@@ -205,24 +167,24 @@ class Summing:
         return contributing(stated)
 
     def _charge_once(
-        self, place: str, content: Mapping[str, Any], plan: Plan, asked: Sequence[Asked],
+        self, sum_name: str, content: Mapping[str, Any], plan: BatchPlan, asked: Sequence[Asked],
         parts: Sequence[Floats], units: Floats, bench: Bench, charge: Callable[[Sequence[Release]], None],
         agreed: Callable[[Sequence[Asked]], None],
     ) -> None:  # fmt: skip
-        """(2) and (3)."""
+        """Charge new tasks to the ledger, each in one sum only: (2) and (3)."""
         new = []
         for each in asked:
             before = self._journal.answered(self._run, each.task.identifier)
             if before is None:
                 new.append(each)
-            elif before.digest != each.digest or before.answer.get("sum") != place:
+            elif before.digest != each.digest or before.answer.get("sum") != sum_name:
                 rule = "must be in one sum only, with the same work"
                 raise InvalidValue("identifier", rule, repr(each.task.identifier))
         if not new:
             return
         agreed(new)
         for each in new if not plan.noise else ():
-            if self._journal.summed(self._run, each.digest) not in (None, place):
+            if self._journal.summed(self._run, each.digest) not in (None, sum_name):
                 rule = "must not be in a second sum, whatever it is called: the difference would show it"
                 raise InvalidValue("work", rule, repr(each.task.identifier))
         if len(new) < len(asked):
@@ -231,7 +193,7 @@ class Summing:
         releases = sum_releases(asked, parts, guaranteed, bench)
         charge(releases)
         for number, each in enumerate(asked):
-            row = {"work": work_to_json(each.task.work)["kind"], "sum": place}
+            row = {"work": work_to_json(each.task.work)["kind"], "sum": sum_name}
             given = releases if number == 0 else ()  # of all together
             self._journal.keep(self._run, each.task.identifier, each.digest, row, None, given)
 
@@ -256,16 +218,16 @@ class Summing:
         self._note(batch, {**facts, "once": after.to_bytes().decode()})
         return {"shares": _text(message)}
 
-    def _member(self, plan: Plan) -> Member:
+    def _member(self, plan: BatchPlan) -> Member:
         """Another secret in every batch, the same after a restart."""
         return Member(plan, self._name, self._secret.derived(b"masks", plan.digest))
 
-    def _batch(self, content: Mapping[str, Any]) -> tuple[str, JSONObject, Plan]:
+    def _batch(self, content: Mapping[str, Any]) -> tuple[str, JSONObject, BatchPlan]:
         batch = content.get("batch")
         facts = self._journal.fact(self._run, f"{BATCH}{batch}") if isinstance(batch, str) else None
         if facts is None:
             raise InvalidValue("batch", "must be one that I gave keys for", repr(batch)[:60])
-        return str(batch), facts, Plan.from_bytes(bytes.fromhex(facts["plan"]))
+        return str(batch), facts, BatchPlan.from_bytes(bytes.fromhex(facts["plan"]))
 
     def _note(self, batch: str, facts: JSONObject) -> None:
         self._journal.note(self._run, **{BATCH + batch: facts})
@@ -305,7 +267,7 @@ def sum_releases(
     rows = [(float(sd), float(length)) for sd, length in zip(noise, moved, strict=True) if length > 0]
     if not rows or any(sd <= 0 for sd, _ in rows):
         return ()
-    return tuple(Release(bench.place, number, sd / length, 1, steps or None) for sd, length in rows)
+    return tuple(Release(bench.position, number, sd / length, 1, steps or None) for sd, length in rows)
 
 
 def _require_bounded(spec: LocalTraining) -> None:

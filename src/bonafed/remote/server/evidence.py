@@ -27,12 +27,12 @@ from bonafed.remote.messages import JSONObject, Sealed
 ENDING = ".records.jsonl"
 
 
-def records_path(folder: Path) -> Path:
+def evidence_path(folder: Path) -> Path:
     """Where the records of a run stand."""
     return folder.with_name(folder.name + ENDING)
 
 
-class Records:
+class Evidence:
     """Lines that are appended and forced to disk; without a path they are kept in memory only."""
 
     def __init__(self, path: Path | None, key_digests: Mapping[str, str] | None = None) -> None:
@@ -82,11 +82,11 @@ class Records:
             raise InvalidValue("records", "must hold terms that everybody accepted", self._path)
         counted = dict[str, list[str]]()
         for line in self._lines:
-            mine = counted.setdefault(line.get("client", ""), [])
+            own = counted.setdefault(line.get("client", ""), [])
             if line["what"] == "counted":
-                mine += line["identifiers"]
+                own += line["identifiers"]
             elif line["what"] == "asked again":
-                counted[line["client"]] = [one for one in mine if one not in line["identifiers"]]
+                counted[line["client"]] = [one for one in own if one not in line["identifiers"]]
         return self._lines[0]["run"], self._lines[0]["members"], counted
 
     def concluded(self) -> None:

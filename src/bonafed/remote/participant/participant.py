@@ -21,25 +21,20 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue, MissingValue
-from bonafed.learning.engine.resources import single_threaded
-from bonafed.learning.federation import Failure, Reply, Roster, Train
+from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.federation import Failure, Reply
 from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.learning.privacy import require_small_delta
-from bonafed.learning.privacy.ledger import Ledger, Release
-from bonafed.learning.work import step_count
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import contract_from_json
 from bonafed.mechanisms.protocol import Agreement, Config, Mechanism
-from bonafed.remote.accounts import OwnAccount, differences, own_account
-from bonafed.remote.journal import Journal
 from bonafed.remote.keys import key_digest, member_public
-from bonafed.remote.local_data import Bench, Holding
 from bonafed.remote.messages import (
     SERVER,
     BadMessage,
@@ -49,14 +44,19 @@ from bonafed.remote.messages import (
     Sign,
     Verify,
     digest_of,
+    first_difference,
     holds,
     seal,
     unseal,
 )
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.participant.known_run import KnownRun
+from bonafed.remote.participant.local_data import Bench, Holding
+from bonafed.remote.participant.own_account import OwnAccount, differences, own_account
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.participant.summing import Summing
 from bonafed.remote.participation_coins import opened_seed, own_commitment, revealed, times_by_coins
-from bonafed.remote.policy import Policy
-from bonafed.remote.rosters import roster_from_json, same
-from bonafed.remote.summing import Summing
+from bonafed.remote.roster import roster_from_json
 from bonafed.remote.tasks import (
     Answer,
     Asked,
@@ -71,17 +71,6 @@ from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import under
 
 REFUSED = "refused"  # kind of an answer that says why there is no other
-_SLACK = 1e-9  # of an epsilon, for rounding
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """What a participant knows of a run that it agreed to, or is about to."""
-
-    config: Config
-    members: Roster
-    mechanism: Mechanism[Any]
-    bench: Bench
 
 
 class Participant:
@@ -110,7 +99,7 @@ class Participant:
         self.name, self._federation, self._holding, self._costs = name, federation, holding, costs
         self._policy, self._journal, self._sign = policy, journal, sign
         self._verifier, self._secret, self._tell = verifier, Secret(secret), on_event
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownRun] = {}
         self._kinds: Mapping[str, Callable[[Sealed], tuple[JSONObject, Any]]] = {
             "describe": self._once(self._describe), "report": self._once(self._report),
             "agree": self._once(self._agree), "work": self._work, "settle": self._settle,
@@ -261,20 +250,20 @@ class Participant:
             raise InvalidValue("run", "must have asked for my report first", run[:12])
         known = self._knows(run)
         reports = self._signed_reports(run, known, content.get("reports"))
-        mine = before.answer["report"]
-        if mine is not None and reports.get(self.name) != mine:
-            raise InvalidValue("reports", f"must have mine, {mine!r}", reports.get(self.name))
+        own = before.answer["report"]
+        if own is not None and reports.get(self.name) != own:
+            raise InvalidValue("reports", f"must have mine, {own!r}", reports.get(self.name))
         agreement = known.mechanism.agree(known.members, reports)
         due, said = agreement.to_json(), content.get("agreement")
-        if (difference := same(said, due, "agreement")) is not None:
+        if (difference := first_difference(said, due, "agreement")) is not None:
             raise InvalidValue(difference, "must be what I compute from the reports", "something else")
-        place = known.members.index[self.name]
+        position = known.members.index[self.name]
         promised = known.mechanism.promised(agreement)
         if promised is not None:
             require_small_delta("delta", promised.delta, len(self._holding))
         question = known.mechanism.question
         cost = None if question is None else self._costs.get(question.name)
-        self._policy.check_terms(agreement, promised, place, cost)
+        self._policy.check_terms(agreement, promised, position, cost)
         committed = self._journal.fact(run, "describe").get("seed")
         nonce = revealed(
             known.mechanism.contract, reports, content.get("commitments"), self.name, self._secret, run
@@ -282,7 +271,7 @@ class Participant:
         self._journal.note(
             run,
             reports=reports,
-            sold=None if promised is None else [float(promised.epsilon[place]), promised.delta],
+            sold=None if promised is None else [float(promised.epsilon[position]), promised.delta],
             seed=opened_seed(content.get("seed"), committed),
             commitments=content.get("commitments"),
         )
@@ -290,7 +279,7 @@ class Participant:
         self._tell(f"run {run[:8]}: agreed to the terms")
         return {"accepts": digest_of(said), "nonce": nonce}
 
-    def _signed_reports(self, run: str, known: Known, rows: object) -> dict[str, float]:
+    def _signed_reports(self, run: str, known: KnownRun, rows: object) -> dict[str, float]:
         """What everybody stated in this run, each with its signature."""
         if known.mechanism.question is None:
             return {}
@@ -330,13 +319,13 @@ class Participant:
     def answers(self, run: str, asked: list[Asked]) -> dict[str, Answer]:
         """Old answers again, new ones computed and kept, refusals for what was not agreed on."""
         answers, new, again = dict[str, Answer](), list[Asked](), list[Asked]()
-        place, known = self._knows(run).members.index[self.name], self._knows(run)
+        known = self._knows(run)
         for each in asked:
             identifier = each.task.identifier
             before = self._journal.answered(run, identifier)
             try:
                 if before is None:
-                    self._require_sold(run, known, each, new)
+                    known.require_sold(each, new)
                     new.append(each)
                 elif before.digest != each.digest:
                     rule = "must not be reused for different work"
@@ -349,7 +338,7 @@ class Participant:
                     row = before.answer
                     values = before.numbers.reshape(row["shape"])
                     loss = float("nan") if row["loss"] is None else float(row["loss"])
-                    releases = releases_from(row["releases"], place)
+                    releases = releases_from(row["releases"], known.bench.position)
                     answers[identifier] = Reply(values, loss, row["steps"], releases)
             except InvalidValue as error:
                 answers[identifier] = Refusal(str(error))
@@ -360,7 +349,7 @@ class Participant:
         answers |= fresh
         return {each.task.identifier: answers[each.task.identifier] for each in asked}
 
-    def _keep(self, run: str, asked: Asked, answer: Answer, known: Known) -> None:
+    def _keep(self, run: str, asked: Asked, answer: Answer, known: KnownRun) -> None:
         identifier, digest = asked.task.identifier, asked.digest
         releases = known.bench.release_of(asked) or ()
         kind = {"work": work_to_json(asked.task.work)["kind"]}
@@ -370,48 +359,6 @@ class Participant:
         else:
             failed = {"failure": answer.reason, **kind}
             self._journal.keep(run, identifier, digest, failed, None, releases)
-
-    def _require_sold(self, run: str, known: Known, asked: Asked, new: list[Asked]) -> None:
-        """A new task must be within what was agreed on: the work, and privacy by my own ledger."""
-        if self._journal.fact(run, "sold") is not None:
-            if known.bench.release_of(asked) is None:
-                rule = "must be clipped and noised: privacy was promised"
-                raise InvalidValue("work", rule, f"{type(asked.task.work).__name__} without noise")
-            everything = [r for each in (*new, asked) for r in known.bench.release_of(each) or ()]
-            self._charge(run, known, everything)
-        self._require_agreed(run, known, [asked], new)
-
-    def _require_agreed(
-        self, run: str, known: Known, asked: Sequence[Asked], before: Sequence[Asked] = ()
-    ) -> None:
-        """New work is for this model, in the rounds and with the steps of the config, and no more often."""
-        rounds, size = known.mechanism.rounds, known.bench.program.size
-        for each in asked:
-            work, width = each.task.work, each.task.models.shape[1]
-            if width != size:
-                raise InvalidValue("models", f"must have {size:,} weights", width)
-            if not isinstance(work, Train):
-                continue
-            if rounds is not None and work.round_number > rounds:
-                raise InvalidValue("round", f"must be at most {rounds}, as agreed", work.round_number)
-            if known.config.training is not None:
-                most = known.config.local.local_steps(known.bench.records)
-                if (steps := step_count(known.bench.records, work.training)) > most:
-                    raise InvalidValue("steps", f"must be at most {most}, as agreed", steps)
-        trained = sum(isinstance(each.task.work, Train) for each in (*before, *asked))
-        if rounds is not None and any(isinstance(each.task.work, Train) for each in asked):
-            self._require_few(run, known, rounds, trained - 1)
-
-    def _require_few(self, run: str, known: Known, rounds: int, more: int) -> None:
-        """I train once a round, or as often as anybody may be drawn for it."""
-        contract = known.mechanism.contract
-        draws = 1 if contract is None or contract.draws is None else contract.draws
-        most = rounds * max(draws, getattr(known.config.own, "clients_per_round", 1))
-        account = own_account(self._journal, run, self.name, known.members)
-        if account.asked + more >= most:
-            raise InvalidValue(
-                "tasks of training", f"must be at most {most}, as agreed", account.asked + more + 1
-            )
 
     def _colluders(self, run: str) -> int | None:
         """How many colluders secure sums allow for in this run; None: the server sees single answers."""
@@ -436,44 +383,8 @@ class Participant:
             return summing.unmask(content), None
         self._note_accepted(run, content.get("accepted"))
         return summing.input(
-            content, message.numbers, known.bench, lambda r: self._charge(run, known, r),
-            lambda asked: self._require_agreed(run, known, asked),
+            content, message.numbers, known.bench, known.charge, known.require_agreed,
         )  # fmt: skip
-
-    def _charge(self, run: str, known: Known, releases: Sequence[Release]) -> None:
-        """Refuse what would exceed what I sold."""
-        sold = self._journal.fact(run, "sold")
-        if sold is None:
-            return
-        if not releases:
-            raise InvalidValue("work", "must be clipped and noised: privacy was promised", "without noise")
-        drawn = "poisson" in (
-            getattr(part, "batches", "") for part in (known.config.privacy, known.config.own)
-        )
-        if not drawn and any(release.rate is not None for release in releases):
-            rule = 'must be "passes": what I sold is for replacing a record'
-            raise InvalidValue("batches", rule, '"poisson"')
-        epsilon, delta = sold
-        place = known.members.index[self.name]
-        given = Ledger((*self._journal.releases(run, place), *releases)).epsilon(place, delta)
-        limit = epsilon if self._policy.max_epsilon is None else min(epsilon, self._policy.max_epsilon)
-        if given > limit * (1 + _SLACK):
-            rule = f"must stay within {limit:.6g}, the epsilon that I sold"
-            raise InvalidValue("epsilon", rule, f"{given:.6g} after this")
-        if self._policy.max_epsilon_in_all is not None:
-            most, all_runs = self._policy.max_epsilon_in_all, given + self._given_elsewhere(run)
-            if all_runs > most * (1 + _SLACK):
-                rule = f"must stay within {most:.6g} over all runs, what I give away at most"
-                raise InvalidValue("epsilon", rule, f"{all_runs:.6g} after this")
-
-    def _given_elsewhere(self, run: str) -> float:
-        """Epsilon that other runs were given, added up: records may be in all of them."""
-        total = 0.0
-        for other in self._journal.runs:
-            sold = self._journal.fact(other, "sold")
-            if other != run and sold is not None:
-                total += Ledger(tuple(self._journal.releases(other, 0))).epsilon(0, sold[1])
-        return total
 
     def _note_accepted(self, run: str, identifiers: object) -> None:
         if not isinstance(identifiers, list) or not all(isinstance(one, str) for one in identifiers):
@@ -490,16 +401,21 @@ class Participant:
         known = self._knows(run)
         account = own_account(self._journal, run, self.name, known.members)
         agreement = self.agreement(run)
-        found = differences(message.content.get("statement"), account, agreement, self.name)
-        found += self._by_coins(run, known, message.content, account)
-        self._journal.note(run, statement=message.content.get("statement"), differences=found)
+        differing = differences(message.content.get("statement"), account, agreement, self.name)
+        differing += self._by_coins(run, known, message.content, account)
+        self._journal.note(run, statement=message.content.get("statement"), differences=differing)
         self._tell(
-            f"run {run[:8]}: the statement is " + ("as my ledger says" if not found else "; ".join(found))
+            f"run {run[:8]}: the statement is "
+            + ("; ".join(differing) if differing else "as my ledger says")
         )
-        return {"agrees": not found, "differences": found, "account": account.to_json()}, None
+        return {
+            "agrees": not differing,
+            "differences": differing,
+            "account": account.to_json(),
+        }, None
 
     def _by_coins(
-        self, run: str, known: Known, content: Mapping[str, Any], account: OwnAccount
+        self, run: str, known: KnownRun, content: Mapping[str, Any], account: OwnAccount
     ) -> list[str]:
         """Whether I was asked as often as the coins say, where nobody may have chosen them."""
         contract, reports = known.mechanism.contract, self._journal.fact(run, "reports")
@@ -519,7 +435,7 @@ class Participant:
         known = self._knows(run)
         return known.mechanism.agree(known.members, self._journal.fact(run, "reports") or {})
 
-    def _knows(self, run: str) -> Known:
+    def _knows(self, run: str) -> KnownRun:
         """Config, roster, mechanism and program of a run, from the journal."""
         if run in self._known:
             return self._known[run]
@@ -532,7 +448,9 @@ class Participant:
         bench = Bench(self._holding, config, members, self.name, self._noise(run, config))
         part = catalogue.entry(config.mechanism).load()
         mechanism = part.make(config, members, bench.program.size)
-        self._known[run] = Known(mechanism.config, members, mechanism, bench)
+        self._known[run] = KnownRun(
+            run, self.name, mechanism.config, members, mechanism, bench, self._journal, self._policy
+        )
         return self._known[run]
 
     def _noise(self, run: str, config: Config) -> Source:

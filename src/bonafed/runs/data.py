@@ -1,9 +1,12 @@
-"""The data of a run and who holds them: loaded, split and digested, the same way for every run."""
+"""The data of a run and who holds them: loaded, scaled, split and digested, the same way for every run.
+
+`data.standardise` says whose constants scale which records (`bonafed.learning.data.scaling`).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,15 +19,15 @@ from bonafed.learning.architectures import FARTHEST, parameter_count, require_fi
 from bonafed.learning.data import datasets, scaling
 from bonafed.learning.data import partition as partitions
 from bonafed.learning.data.datasets import Dataset
+from bonafed.learning.data.scaling import Scaling
 from bonafed.learning.federation import UNNAMED, Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
-from bonafed.runs.standardising import require_private_scale, standardised, with_path
 from bonafed.sections import named, told_at_once
 from bonafed.text import natural_order
 
-if TYPE_CHECKING:  # a config and its data are checked before PyTorch is imported, which takes seconds
+if TYPE_CHECKING:
     from torch import nn
 
     from bonafed.learning.engine.jobs import Samples
@@ -413,3 +416,64 @@ def digest_of_test(test: Samples, judging: Samples) -> str:
 def _update(digest: hashlib._Hash, array: NDArray[Any]) -> None:
     digest.update(f"{array.dtype}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).data)
+
+
+def with_path(config: Config) -> Config:
+    """The config with a path of constants or public data that is valid from any folder.
+
+    A file without a path is looked for where the data are, in `data.folder` or the current folder.
+    """
+    how = config.data.standardise
+    if not isinstance(how, Mapping) or "mean" in how:
+        return config
+    ((kind, name),) = how.items()
+    path = (Path(config.data.folder).expanduser() / Path(name).expanduser()).absolute()
+    return replace(config, data=replace(config.data, standardise={kind: str(path)}))
+
+
+def require_private_scale(config: Config) -> None:
+    """A private run has no scale that follows from private records."""
+    how = config.data.standardise
+    if config.noise is not None and isinstance(how, str):
+        rule = (
+            f'must not be "{how}" in a private run, as one record moves the scale of all others: '
+            "state constants, such as standardise = {mean = 0.0, scale = 10.0}, or name public data"
+        )
+        raise InvalidValue("data.standardise", rule, repr(how))
+
+
+def standardised(
+    config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Features and test features as `data.standardise` says."""
+    how, features, test = config.data.standardise, dataset.features, dataset.test_features
+    if how is None:
+        return features, test
+    if dataset.vocabulary:
+        raise InvalidValue("data.standardise", "must be left out: features are words", repr(how)[:60])
+    with named("data"):
+        if isinstance(how, Mapping):
+            shared = _constants(how, dataset)
+            return shared.apply(features), shared.apply(test)
+        own = scaling.per_client(features, parts)
+        return own, Scaling.of(test).apply(test) if len(test) else test
+
+
+def _constants(how: Mapping[str, Any], dataset: Dataset) -> Scaling:
+    """Of everybody, the test samples included."""
+    width = dataset.features.shape[1]
+    if "constants" in how:
+        return scaling.read_constants(Path(how["constants"]), dataset.columns, width)
+    if "public" not in how:
+        return scaling.stated(how, width)
+    path = Path(how["public"])
+    if not datasets.is_own_file(str(path)):
+        raise InvalidValue("standardise.public", "must be a path ending in .npz or .csv", path)
+    public, columns = datasets.read_features(path)
+    shared = scaling.of_public(path, public, columns, dataset.features, dataset.columns)
+    known = scaling.rows_among(public, columns, dataset.features, dataset.columns)
+    if 2 * known >= len(public):
+        rule = "must not be the records of the run: fewer than half of its rows may be among them"
+        value = f"{known:,} of {len(public):,} in {path}"
+        raise InvalidValue("standardise.public", rule, value)
+    return shared
