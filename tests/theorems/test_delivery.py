@@ -21,7 +21,7 @@ from bonafed.economics import (
     TruncatedExponential,
     Uniform,
 )
-from bonafed.mechanisms.jsam.delivery import given_share
+from bonafed.mechanisms.jsam.payments import given_share
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules

@@ -32,7 +32,7 @@ from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation, unbiased
+from bonafed.learning.rounds import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config

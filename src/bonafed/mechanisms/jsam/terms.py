@@ -21,8 +21,7 @@ from bonafed.economics import money
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.jsam.delivery import given_share
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, given_share, privacy_warning
 from bonafed.presentation.documents import (
     Block,
     Cell,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ NAME = "sampling"
 _ABSENT = dict.fromkeys(("prior", "confidence", "highest", "initial_share", "initial_probability"))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class SettledTerms(TermsPerTurn):
     """What every client was promised by a sampling contract, and how far spend may stray."""
 
