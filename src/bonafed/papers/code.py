@@ -77,9 +77,10 @@ def _tree(place: str) -> ast.Module:
     """The code of a module, without what only people read."""
     tree = ast.parse(_source(place).read_bytes())
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
     return _without_prose(tree)
 
 
