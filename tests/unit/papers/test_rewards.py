@@ -13,7 +13,7 @@ from bonafed.learning.data import datasets
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.engine.programs import load_parameters
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.rewards.metrics import Evaluation, scores
+from bonafed.mechanisms.rewards.settlement import Evaluation, scores
 from bonafed.papers import register
 from bonafed.papers.cells import compute_all
 from bonafed.papers.claim import only, where

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.faithful.bounds import (
-    Population,
+from bonafed.mechanisms.faithful.theory.bounds import (
+    AgentPopulation,
     Tradeoff,
     federated_risk,
     federation_advantage,
@@ -309,7 +309,7 @@ def remark1_rows(joining: Joining, _: Results) -> list[Row]:
             typical = np.array([0.5, 0.5])
             own = typical + unlike / 2 * np.array([1.0, -1.0])
             kinds = np.array([own, *[typical] * joining.others])
-            population = Population(counts / counts.sum(), counts, kinds, 2**0.5, 10, 0.1, 0.05)
+            population = AgentPopulation(counts / counts.sum(), counts, kinds, 2**0.5, 10, 0.1, 0.05)
             alone, joined = (float(risk(population)[0]) for risk in (local_risk, federated_risk))
             listed.append({
                 "unlike": unlike, "samples": samples, "alone": alone, "together": joined,
@@ -367,7 +367,9 @@ def many_agents_rows(crowds: Crowds, _: Results) -> list[Row]:
         unlike = (1 - crowds.delta) / 10 + crowds.delta * own
         terms = [
             federation_advantage(
-                Population(np.full(k, 1 / k), np.full(k, crowds.samples / k), kinds, 2**0.5, 10, 0.1, 0.05)
+                AgentPopulation(
+                    np.full(k, 1 / k), np.full(k, crowds.samples / k), kinds, 2**0.5, 10, 0.1, 0.05
+                )
             )
             for kinds in (np.full((k, 10), 0.1), unlike)
         ]

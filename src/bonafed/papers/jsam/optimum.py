@@ -13,7 +13,7 @@ from bonafed.checks import Floats
 from bonafed.mechanisms.jsam import allocate, objective, settle
 from bonafed.mechanisms.jsam.allocation import threshold_plan
 from bonafed.mechanisms.jsam.controls import PayAsBid
-from bonafed.mechanisms.jsam.inner import budgets, inner
+from bonafed.mechanisms.jsam.thresholds import budgets, inner
 from bonafed.papers.claim import (
     Check,
     Claim,

@@ -60,7 +60,7 @@ Variant = Literal["exact", "printed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TrainingProblem:
     """What the bounds depend on besides reward rates."""
 
     smoothness: float  # L > 0
@@ -134,7 +134,7 @@ class PerformanceBound(NamedTuple):
     bound: Floats  # (N,) on E F(theta_{i,T}) - F*
 
 
-def performance_bound(problem: Problem, rates: ArrayLike) -> PerformanceBound:
+def performance_bound(problem: TrainingProblem, rates: ArrayLike) -> PerformanceBound:
     """Theorem 1, for induced rates (T, N): without recovery. It grows with T unless all rates are 1."""
     check_shift(problem)
     inverse = 1 / _rates(rates)
@@ -147,7 +147,7 @@ def performance_bound(problem: Problem, rates: ArrayLike) -> PerformanceBound:
     return PerformanceBound(propagation, scale * (problem.constant_with_start + propagation))
 
 
-def check_shift(problem: Problem) -> None:
+def check_shift(problem: TrainingProblem) -> None:
     """Refuses an alpha below what Theorem 1 asks for."""
     if problem.shift < problem.least_shift * (1 - 1e-12):
         raise InvalidValue("shift", f"must be at least {problem.least_shift:g}", problem.shift)
@@ -162,7 +162,7 @@ class RecoveryBound(NamedTuple):
 
 
 def recovery_bound(
-    problem: Problem,
+    problem: TrainingProblem,
     rates: ArrayLike,
     reference: ArrayLike,
     recovery: float,
@@ -203,7 +203,9 @@ def recovery_bound(
     return RecoveryBound(common, parts, problem.smoothness / 2 * x)
 
 
-def printed_common_term(problem: Problem, rates: ArrayLike, reference: float, recovery: float) -> float:
+def printed_common_term(
+    problem: TrainingProblem, rates: ArrayLike, reference: float, recovery: float
+) -> float:
     """D_T of the main text, without the square (R-1); m is summed over the clients, not up to T."""
     inverse = 1 / _rates(rates)
     rounds, a = inverse.shape[0], problem.shift
@@ -230,7 +232,7 @@ def tight_fading_sum(shift: float, recovery: float) -> float:
 
 
 def limit_bound(
-    problem: Problem,
+    problem: TrainingProblem,
     inverse_rate: ArrayLike,
     inverse_reference: float,
     recovery: float,
@@ -261,7 +263,7 @@ def limit_bound(
 
 
 _RATES = (0.3, 0.5, 0.8, 1.0)  # induced rates of four clients
-_PROBLEM = Problem(
+_PROBLEM = TrainingProblem(
     smoothness=4, strong_convexity=0.5, local_steps=3, heterogeneity=0.2, gradient_bound=1.5, variance=0.3,
     shift=45, start=2,
 )  # fmt: skip

@@ -16,8 +16,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.mechanisms.rewards import game
-from bonafed.mechanisms.rewards.metrics import correlation
 from bonafed.mechanisms.rewards.section import BASELINES
+from bonafed.mechanisms.rewards.settlement import correlation
 from bonafed.papers.cells import Cell
 from bonafed.papers.claim import (
     Check,
