@@ -323,8 +323,7 @@ def run_cell(
     """A training run as a cell: its summary, and columns of its log as `metrics`, a list per name."""
     from bonafed.mechanisms import catalogue
 
-    entry = catalogue.of_table(tables)
-    slice_module = f"{catalogue.__name__.rpartition('.')[0]}.{entry.place}"
+    slice_module = catalogue.of_table(tables).module
     run = {**tables.get("run", {}), "cores": 1}  # cells have the cores
     arguments = {"tables": json.loads(json.dumps({**tables, "run": run})), "metrics": list(metrics)}
     code = ("bonafed.runs.training", "bonafed.runs.prepare", slice_module)
