@@ -12,7 +12,7 @@ import pytest
 
 from bonafed import Uniform, sampling
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.runs import folder
+from bonafed.runs import log
 from bonafed.runs.config import read, to_toml
 
 PROGRAM = """
@@ -145,8 +145,8 @@ def said(tmp_path_factory):
     edited = json.loads(contract.content)
     edited["scale"] *= 1.01
     (place / "edited.json").write_text(json.dumps(edited))
-    with folder.Log(place / "begun", new=True) as log:
-        log.begin(to_toml(read(place / "fedavg.toml")), {}, np.zeros(1), {})
+    with log.RunLog(place / "begun", new=True) as run_log:
+        run_log.begin(to_toml(read(place / "fedavg.toml")), {}, np.zeros(1), {})
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=json.dumps([HEAVY, [words for words, _ in MISTAKES]]),
         capture_output=True, text=True, cwd=place, check=True,

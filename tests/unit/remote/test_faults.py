@@ -13,9 +13,8 @@ from tests.oracles import wire
 
 from bonafed.learning.federation import Failure
 from bonafed.remote.keys import member_signer, read_member_key
-from bonafed.remote.messages import SERVER, Message, seal
-from bonafed.remote.operating import begin
-from bonafed.remote.transport import Handle, InProcess
+from bonafed.remote.messages import SERVER, Handle, InProcess, Message, seal
+from bonafed.remote.server.operating import begin
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 

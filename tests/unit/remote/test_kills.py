@@ -13,8 +13,8 @@ import pytest
 from bonafed.learning.data import datasets
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure
-from bonafed.remote.federation import RemoteFederation
-from bonafed.remote.transport import InProcess
+from bonafed.remote.messages import InProcess
+from bonafed.remote.server.federation import RemoteFederation
 from bonafed.runs.config import of_run
 from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train

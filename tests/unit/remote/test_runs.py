@@ -14,9 +14,9 @@ from bonafed.learning.engine.programs import flat_parameters
 from bonafed.mechanisms.coins import commit, commit_nonce, toss
 from bonafed.mechanisms.coins.contracts import contract_roster
 from bonafed.mechanisms.sampling import SamplingContract, plan
+from bonafed.remote.messages import InProcess
+from bonafed.remote.participant.policy import Policy
 from bonafed.remote.participation_coins import own_nonce
-from bonafed.remote.policy import Policy
-from bonafed.remote.transport import InProcess
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train

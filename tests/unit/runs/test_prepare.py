@@ -10,7 +10,7 @@ from tests.oracles.settings import local_training, noise_multipliers, participat
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning.data import datasets
 from bonafed.learning.data.datasets import synthetic
-from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.engine.programs import ModuleProgram
 from bonafed.learning.sections import Data
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates
 from bonafed.runs import config, prepare

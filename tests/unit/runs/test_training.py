@@ -14,7 +14,8 @@ from bonafed.errors import BadUpdate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.runs import folder as folders
 from bonafed.runs import prepare, training
-from bonafed.runs.versions import versions
+from bonafed.runs.integrity import versions
+from bonafed.runs.log import RunLog
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
@@ -53,7 +54,6 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
         "data",
         "test",
         "model",
-        "files",
     } == set(found)
     state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
     held = folders.read_checkpoint(tmp_path / "run")
@@ -65,13 +65,13 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
 
 def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path, monkeypatch):
     written = []
-    checkpoint = folders.Log.checkpoint
+    checkpoint = RunLog.checkpoint
 
     def spy(self, number, state):
         written.append(number)
         checkpoint(self, number, state)
 
-    monkeypatch.setattr(folders.Log, "checkpoint", spy)
+    monkeypatch.setattr(RunLog, "checkpoint", spy)
     made = prepare.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
@@ -281,7 +281,7 @@ def test_a_folder_in_use_is_refused(make, small, tmp_path):
 
 def test_two_processes_do_not_train_one_run(make, small, tmp_path):
     made = prepare.prepare(make(), dataset=small)
-    with folders.Log(tmp_path / "run", new=True) as log:
+    with RunLog(tmp_path / "run", new=True) as log:
         log.begin("", versions(made.config.run.seed, 5, made.digest, ""), made.start, {})
         with pytest.raises(InvalidValue, match="must not be in use by another process"):
             training.train(made, tmp_path / "run", resume=True)

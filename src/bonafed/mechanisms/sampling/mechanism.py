@@ -36,7 +36,7 @@ from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation, unbiased
+from bonafed.learning.rounds import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.promises import Promise
