@@ -213,7 +213,12 @@ def add_posted_price() -> None:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     entry = catalogue.Entry(
-        "posted-price", "posted_price", "posted_price.slice", "a posted price", None, "audit"
+        "posted-price",
+        "posted_price",
+        "bonafed.mechanisms.posted_price.slice",
+        "a posted price",
+        None,
+        "audit",
     )
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 

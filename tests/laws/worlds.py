@@ -28,7 +28,11 @@ HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
 POSTED_PRICE = catalogue.Entry(
-    "posted-price", "posted_price", "posted_price.slice", "a price for taking part", verbs="audit"
+    "posted-price",
+    "posted_price",
+    "bonafed.mechanisms.posted_price.slice",
+    "a price for taking part",
+    verbs="audit",
 )
 
 

@@ -8,7 +8,7 @@ import bonafed.mechanisms.sampling
 
 TOP = """BonafedError Discrete Empirical Finding InvalidValue NoSolution NormalMixture ReportRefused
 ScaledBeta Statement TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit compare
-faithful from_scipy jsam read_contract rewards sampling train verify"""
+faithful from_scipy jsam read_contract register rewards sampling train verify"""
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
 ScaledBeta Settlement Statement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
