@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Published(NamedTuple):
+class KnownFile(NamedTuple):
     """A file as its authors publish it."""
 
     size: int  # in bytes
@@ -39,10 +39,10 @@ class Published(NamedTuple):
 
 
 SVHN_PUBLISHED = {
-    "train_32x32.mat": Published(
+    "train_32x32.mat": KnownFile(
         182_040_794, "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"
     ),
-    "test_32x32.mat": Published(
+    "test_32x32.mat": KnownFile(
         64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"
     ),
 }
@@ -72,7 +72,7 @@ def read_svhn(files: Mapping[str, Path]) -> Arrays:
     return arrays
 
 
-def _published(path: Path, known: Published) -> bytes:
+def _published(path: Path, known: KnownFile) -> bytes:
     """The content of a file that must be the published one."""
     content = read_bytes(path, known.size)
     digest = hashlib.sha256(content).hexdigest()

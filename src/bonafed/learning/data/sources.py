@@ -35,7 +35,7 @@ _BROKEN = (OSError, ValueError)  # what a failed download raises
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Where a named data set comes from."""
 
     files: tuple[str, ...]  # that a folder must hold
@@ -50,7 +50,7 @@ class Source:
 
 _IDX = tuple(formats.IDX_FILES.values())
 SOURCES = {
-    "mnist": Source(
+    "mnist": DataSource(
         _IDX,
         formats.read_idx_images,
         10,
@@ -62,7 +62,7 @@ SOURCES = {
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
     ),
-    "fashion-mnist": Source(
+    "fashion-mnist": DataSource(
         _IDX,
         formats.read_idx_images,
         10,
@@ -74,7 +74,7 @@ SOURCES = {
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
     ),
-    "cifar10": Source(
+    "cifar10": DataSource(
         formats.CIFAR_FILES,
         formats.read_cifar,
         10,
@@ -82,9 +82,9 @@ SOURCES = {
         {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
         formats.CIFAR_FOLDER,
     ),
-    "sst": Source(formats.SST_FILES, formats.read_sst, 5),
+    "sst": DataSource(formats.SST_FILES, formats.read_sst, 5),
     **{
-        f"emnist-{split}": Source(
+        f"emnist-{split}": DataSource(
             tuple(formats.emnist_files(split).values()),
             partial(formats.read_emnist, split),
             classes,
@@ -94,7 +94,7 @@ SOURCES = {
         )
         for split, classes in formats.EMNIST_CLASSES.items()
     },
-    "svhn": Source(
+    "svhn": DataSource(
         official.SVHN_FILES,
         official.read_svhn,
         10,
@@ -104,7 +104,7 @@ SOURCES = {
             "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
         },
     ),
-    "cifar100": Source(
+    "cifar100": DataSource(
         official.CIFAR100_FILES,
         official.read_cifar100,
         100,
@@ -112,11 +112,11 @@ SOURCES = {
         {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
         official.CIFAR100_FOLDER,
     ),
-    "tiny-imagenet": Source(
+    "tiny-imagenet": DataSource(
         official.TINY_FILES, official.read_tiny_imagenet, 200, unpacked=official.TINY_FOLDER
     ),
-    "sentiment140": Source(official.SENTIMENT_FILES, official.read_sentiment140, 2),
-    "heart": Source(
+    "sentiment140": DataSource(official.SENTIMENT_FILES, official.read_sentiment140, 2),
+    "heart": DataSource(
         tuple(hospitals.HOSPITALS),
         hospitals.read_heart,
         2,
@@ -129,10 +129,10 @@ SOURCES = {
         },
         as_published=True,
     ),
-    "ist": Source(
+    "ist": DataSource(
         (hospitals.STROKE_FILE,), hospitals.read_ist, 2, "https://doi.org/10.7488/ds/104", as_published=True
     ),
-    "schools": Source(
+    "schools": DataSource(
         (schools.FILES["mathachieve"],),
         schools.read_schools,
         None,
@@ -142,7 +142,7 @@ SOURCES = {
 }
 
 
-def source_of(name: str, chosen: Mapping[str, str | int]) -> Source:
+def source_of(name: str, chosen: Mapping[str, str | int]) -> DataSource:
     """Where a named data set comes from, read as chosen."""
     source = SOURCES[name]
     if not chosen:
@@ -185,7 +185,7 @@ def look_up(
     raise UnreadableFile(folders[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
 
 
-def _in_folder(name: str, source: Source, folder: Path) -> tuple[Path, Arrays] | None:
+def _in_folder(name: str, source: DataSource, folder: Path) -> tuple[Path, Arrays] | None:
     """A data set in a folder, original files before an archive; an incomplete one is refused."""
     for each in dict.fromkeys((folder, folder / source.unpacked)):
         paths = {file: path for file in source.files if (path := formats.locate(each, file))}
@@ -200,7 +200,7 @@ def _in_folder(name: str, source: Source, folder: Path) -> tuple[Path, Arrays] |
     return archive, formats.read_npz(archive)
 
 
-def _download(name: str, source: Source, cache: Path, say: Progress) -> Arrays:
+def _download(name: str, source: DataSource, cache: Path, say: Progress) -> Arrays:
     """Fetch a data set from its home and save it to the cache, completely or not at all."""
     with explained():
         import pooch

@@ -35,7 +35,7 @@ from bonafed.learning.engine.jobs import (
 )
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, together
 from bonafed.learning.engine.resources import array
-from bonafed.learning.noise import Source, Stream, Task, add_noise
+from bonafed.learning.noise import NoiseTask, Source, Stream, add_noise
 from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
@@ -45,7 +45,7 @@ Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Noise:
+class RoundNoise:
     """The source of the noise of a round, and digests of what it is added to."""
 
     source: Source
@@ -53,16 +53,16 @@ class Noise:
     models: Sequence[bytes]  # of the start models: one, or one per job
     samples: bytes  # of the samples of all clients
 
-    def stream(self, plan: Plan, place: int) -> Stream:
+    def stream(self, plan: TrainingPlan, place: int) -> Stream:
         """The stream of the job at this place."""
         model = self.models[place if len(self.models) > 1 else 0]
         return self.source.stream(
-            Task.of(plan.jobs[place], self.training, plan.round_number, model, self.samples)
+            NoiseTask.of(plan.jobs[place], self.training, plan.round_number, model, self.samples)
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class TrainingPlan:
     """The jobs of a round and how they are grouped, the same for every process that trains a group."""
 
     jobs: Sequence[Job]
@@ -72,7 +72,7 @@ class Plan:
     round_number: int
     most: int  # samples of one call
     longest: int  # samples of one batch that are computed at once; at least `most`
-    noise: Noise | None  # where noise and poisson batches come from; None if there are none
+    noise: RoundNoise | None  # where noise and poisson batches come from; None if there are none
 
     @property
     def piece(self) -> int:
@@ -81,7 +81,7 @@ class Plan:
 
 
 def train_group(
-    program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
+    program: Program, samples: Samples, start: Tensor, plan: TrainingPlan, places: Sequence[int]
 ) -> list[tuple[int, Update]]:
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
     jobs = [plan.jobs[place] for place in places]
@@ -140,7 +140,9 @@ class _Call:
 class _Schedule:
     """The samples of every step of a group's jobs, drawn from the jobs' own generators."""
 
-    def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+    def __init__(
+        self, places: Sequence[int], samples: Samples, plan: TrainingPlan, precision: torch.dtype
+    ) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
         self._rate = plan.spec.rate
         self._piece = None if plan.spec.clip is None else plan.piece
@@ -282,7 +284,7 @@ def _rows(places: list[int]) -> Where:
 
 
 def _gradients(
-    program: Program, samples: Samples, weights: Tensor, call: _Call, plan: Plan
+    program: Program, samples: Samples, weights: Tensor, call: _Call, plan: TrainingPlan
 ) -> tuple[Tensor, Tensor]:
     """Mean losses (K,) and gradients (K, P) of a batch for each job.
 
@@ -305,7 +307,7 @@ class _Models(ABC):
     """The models of a group during training."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         self._program, self._samples, self._plan, self._schedule = program, samples, plan, schedule
         self._before = before  # (K, P)
@@ -324,7 +326,7 @@ class _Descent(_Models):
     """Models trained by plain gradient steps, which the program takes in place."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         super().__init__(program, samples, plan, before, schedule)
         self._arrays = [
@@ -356,7 +358,7 @@ class _Optimizer(_Models):
     """Models trained with noise, weight decay, momentum or Adam."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         super().__init__(program, samples, plan, before, schedule)
         self._weights, kind = before.clone(), plan.spec.optimizer

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.groups import Noise, Plan
+from bonafed.learning.engine.groups import RoundNoise, TrainingPlan
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program
 from bonafed.learning.engine.resources import single_threaded
@@ -123,7 +123,7 @@ def _train(
     if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
         models = [digest(model) for model in start.view(-1, crew.program.size)]
         source, training = noise or Secret.fresh(), digest_of_training(spec, seed)
-        plan = replace(plan, noise=Noise(source, training, models, crew.digest_of_samples))
+        plan = replace(plan, noise=RoundNoise(source, training, models, crew.digest_of_samples))
     updates = crew.train(start, plan)
     return (updates.pop(place) for place in range(len(jobs)))
 
@@ -136,7 +136,7 @@ def _plan(
     seed: int,
     round_number: int,
     group_bytes: int,
-) -> Plan:
+) -> TrainingPlan:
     """Jobs of similar size together, as many as are worth computing at once."""
     places = sorted(range(len(jobs)), key=lambda place: _rank(jobs[place], spec))
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
@@ -148,7 +148,7 @@ def _plan(
     if 1 < len(jobs) <= size and len(jobs) * computed * program.numbers_kept(sample, clip) >= WORTH_TWO:
         size = math.ceil(len(jobs) / 2)
     at_once = most if longest <= most else program.samples_in_memory(sample, clip)
-    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, None)
+    return TrainingPlan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, None)
 
 
 def _longest(spec: LocalTraining, most: int) -> int:

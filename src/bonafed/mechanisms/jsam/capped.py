@@ -45,8 +45,8 @@ from bonafed.mechanisms.jsam.thresholds import (
     Ints,
     Ladder,
     Moved,
+    ObjectiveTerms,
     Own,
-    Terms,
     inner,
     ladder,
     total_and_rest,
@@ -73,7 +73,7 @@ class Level(NamedTuple):
 
     water: Floats  # theta
     objective: Floats  # J
-    terms: Terms  # of J, with the noise of those at the cap
+    terms: ObjectiveTerms  # of J, with the noise of those at the cap
 
 
 SumsAt = Callable[[Ints, Floats], Sums]  # of some selections at their levels
@@ -95,7 +95,7 @@ def water_level(eta: float, noise_scale: float, distance: Floats, spread: Floats
         still = lower < theta[falling]
         theta[falling] = np.minimum(lower, theta[falling])
         falling = falling[still]
-    terms = Terms.of(eta, distance, noise, rest)  # (2)
+    terms = ObjectiveTerms.of(eta, distance, noise, rest)  # (2)
     return Level(theta, terms.objective, terms)
 
 
@@ -177,7 +177,7 @@ class Fill(NamedTuple):
     lead: Floats  # p of the leaders
     water: Floats  # theta
     code: Ints  # which g of the list
-    terms: Terms  # of the objective
+    terms: ObjectiveTerms  # of the objective
 
     def selection(self, place: Ints, clients: int) -> Floats:
         """(3): the probability of whoever is at this place of the sorted list."""
@@ -401,7 +401,9 @@ class CappedLadder:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         if np.array_equal(x, self._costs[clients]):
             now = self._fills[self._chosen].terms
-            return Own(Terms(*(np.full(clients.size, term[0]) for term in now)), self.privacy[clients])
+            return Own(
+                ObjectiveTerms(*(np.full(clients.size, term[0]) for term in now)), self.privacy[clients]
+            )
         best = np.full((5, clients.size), np.inf)  # objective, its terms, epsilon
         for family, fill in zip(self._families, self._fills, strict=True):
             left_out = np.array([fill.objective, *fill.terms, [0.0]])
@@ -411,7 +413,7 @@ class CappedLadder:
                 some = touched[i : i + _CHUNK]
                 here[:, some] = self._answer(family, fill, clients[some], x[some])
             best = np.where(here[0] < best[0], here, best)
-        return Own(Terms(*best[1:4]), best[4])
+        return Own(ObjectiveTerms(*best[1:4]), best[4])
 
     def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Floats:
         """(5, m): what `own` compares, of one family."""

@@ -192,7 +192,7 @@ class Points(NamedTuple):
         return np.asarray(self.rest[at] + self.weight[at] * root)
 
 
-class Found(NamedTuple):
+class BestPoints(NamedTuple):
     """The best point of each front that was asked about, (m, F) for m questions about F fronts each."""
 
     at: Ints  # -1: there is no such front
@@ -201,7 +201,7 @@ class Found(NamedTuple):
 
 def best_points(
     points: Points, first: Ints, last: Ints, root: Floats, eta: float, noise_scale: float
-) -> Found:
+) -> BestPoints:
     """The points of least J from `first` to `last`, (m, F) each; the last is below the first for no front.
 
     l grows along a front, W without the own term falls, the own p does not fall: so the points from a to b
@@ -234,7 +234,7 @@ def best_points(
         keep = bound < limit[front // fronts]
         front, a, b = front[keep], a[keep], b[keep]
         if not front.size:
-            return Found(at.reshape(first.shape), best.reshape(first.shape))
+            return BestPoints(at.reshape(first.shape), best.reshape(first.shape))
         middle = (a + b) // 2
         look(front, middle)
         front = np.concatenate([front, front])

@@ -64,9 +64,9 @@ from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.priors import Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import noise_multiplier, spent_epsilon
-from bonafed.mechanisms.jsam.allocation import Plan
+from bonafed.mechanisms.jsam.allocation import SelectionPlan
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
-from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms
+from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own
 from bonafed.mechanisms.promises import HARDLY_A_PROMISE
 
 PaymentVariant = Literal["ex-post", "bayesian"]
@@ -87,7 +87,7 @@ class PrivacySettlement:
 
     reports: Floats  # (n,) money per unit of epsilon
     admitted: NDArray[np.bool_]  # (n,) False for reports above the highest cost
-    allocation: Plan  # selection and privacy (n,), 0 for those not admitted
+    allocation: SelectionPlan  # selection and privacy (n,), 0 for those not admitted
     payment: Floats  # (n,) money for the whole run, >= report times epsilon; "bayesian": on average
     payment_error: Floats  # (n,) the payment is within this of (i); standard error for "bayesian"
 
@@ -202,7 +202,7 @@ class JsamMechanism:
     rule: Rule | None = None
     max_epsilon: ArrayLike | None = None
 
-    def plan(self, reports: Floats) -> Plan:
+    def plan(self, reports: Floats) -> SelectionPlan:
         """For reports none of which is above the highest cost."""
         _, group = _admitted(reports, _priors(self.prior, reports.size), None, _CELLS)
         return capped_rule(self.rule, self.max_epsilon).plan(group.virtual, self.eta, self.noise_scale)
@@ -260,11 +260,11 @@ def _fill(values: Floats, who: Ints, n: int) -> Floats:
     return result
 
 
-def spread_out(plan: Plan, who: Ints, n: int) -> Plan:
+def spread_out(plan: SelectionPlan, who: Ints, n: int) -> SelectionPlan:
     """A plan for the admitted in the places of all."""
     if who.size == n:
         return plan
-    return Plan(
+    return SelectionPlan(
         _fill(plan.selection, who, n), _fill(plan.privacy, who, n),
         plan.total, plan.objective, plan.threshold, plan.distance, plan.eta,
     )  # fmt: skip
@@ -318,7 +318,7 @@ class _Group:
             rent[k], error[k] = self.rent(ask, k, self.costs[k], now.terms.at(k))
         return self.costs * now.privacy + np.maximum(rent, 0.0), error
 
-    def rent(self, ask: Ask, k: Ints, start: Floats, now: Terms) -> tuple[Floats, Floats]:
+    def rent(self, ask: Ask, k: Ints, start: Floats, now: ObjectiveTerms) -> tuple[Floats, Floats]:
         """The integral of (i) for clients of one prior, from `start`, where V_k is `now`; its error."""
         belief = self.priors[int(k[0])]
         if isinstance(belief, Uniform) and belief.virtual_cost(belief.high) <= _DEAREST:  # (ii)
@@ -378,8 +378,8 @@ class _Span(NamedTuple):
         return cls(cost, virtual, own.privacy, *own.terms)
 
     @property
-    def terms(self) -> Terms:
-        return Terms(self.bias, self.noise, self.rest)
+    def terms(self) -> ObjectiveTerms:
+        return ObjectiveTerms(self.bias, self.noise, self.rest)
 
     def take(self, keep: NDArray[np.bool_]) -> _Span:
         return _Span(*(part[keep] for part in self))

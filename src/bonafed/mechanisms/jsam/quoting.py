@@ -46,7 +46,7 @@ _DRAWN = 10  # clients per round of a contract
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuoteOptions(NoiseOptions):
+class JsamQuoteOptions(NoiseOptions):
     """Options of `bonafed quote jsam`."""
 
     prior: Prior = key(spelled_prior, metavar="KIND:ARGS", help=BELIEF)
@@ -247,7 +247,7 @@ class QuoteOptions(NoiseOptions):
         )  # fmt: skip
 
 
-def quote(options: QuoteOptions) -> Document:
+def quote(options: JsamQuoteOptions) -> Document:
     """What privacy to buy from whom, and what it costs; a contract to publish."""
     noise = options.noise()
     assert noise is not None  # by the section's own rules
@@ -285,7 +285,9 @@ def quote(options: QuoteOptions) -> Document:
     return Document(tuple(quote_blocks(description)), description, draw, files, lacking)
 
 
-def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONObject, dict[str, bytes]]:
+def _settled(
+    options: JsamQuoteOptions, request: Quote, noise: Noise
+) -> tuple[JSONObject, dict[str, bytes]]:
     """The description of a quote with payments, and the contract."""
     baselines = _baseline_members(options.members, request.group)
     losses = None
@@ -305,7 +307,7 @@ def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONO
     return {**description, "contract": contract.digest}, {"contract": contract.content}
 
 
-def _attendance(options: QuoteOptions, selection: Floats, rounds: int) -> JSONObject:
+def _attendance(options: JsamQuoteOptions, selection: Floats, rounds: int) -> JSONObject:
     """How many will be in a round; with noise on the sum, everybody selected is in every one."""
     if options.noise_at == "sum":
         found = Attendance((selection > 0).astype(np.float64), rounds)
@@ -314,7 +316,7 @@ def _attendance(options: QuoteOptions, selection: Floats, rounds: int) -> JSONOb
     return {"rounds": rounds, **found.to_json()}
 
 
-def _weight(options: QuoteOptions, request: Quote) -> Weight:
+def _weight(options: JsamQuoteOptions, request: Quote) -> Weight:
     """eta, and where it comes from."""
     if options.eta is not None:
         return Weight(options.eta, "given", None)
@@ -345,7 +347,7 @@ def _baseline_members(members: tuple[int, ...], group: Admitted) -> list[int]:
 
 QUOTE = Command(
     "Quote what privacy to buy from whom, and what it costs.",
-    QuoteOptions,
+    JsamQuoteOptions,
     quote,
     "For each client: the probability of being selected, the privacy budget epsilon that is bought, and "
     "the payment, under which stating the true cost of privacy is every client's best choice whatever the "

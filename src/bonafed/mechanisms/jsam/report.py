@@ -13,7 +13,7 @@ from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
-from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate
 from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.payments import (
@@ -114,7 +114,7 @@ def describe(
     }
 
 
-def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
+def _under_cap(request: Quote, eta: float, plan: SelectionPlan) -> JSONObject:
     """The cap, and how much better a plan under it could be; without one the plan is the best there is."""
     caps = request.caps_admitted
     if caps is None:
@@ -185,17 +185,19 @@ def describe_printed(request: Quote, eta: float, grid: float) -> JSONObject:
     }
 
 
-def _printed(v: Floats, eta: float, noise_scale: float, grid: float) -> Plan:
+def _printed(v: Floats, eta: float, noise_scale: float, grid: float) -> SelectionPlan:
     """Algorithm 1 needs its clients in order of virtual cost."""
     order = np.argsort(v, kind="stable")
     step = checks.positive("grid", grid)
     plan = allocate(v[order], eta, noise_scale, "printed", grid=step)
     selection, privacy = np.empty(v.size), np.empty(v.size)
     selection[order], privacy[order] = plan.selection, plan.privacy
-    return Plan(selection, privacy, plan.total, plan.objective, plan.threshold, plan.distance, plan.eta)
+    return SelectionPlan(
+        selection, privacy, plan.total, plan.objective, plan.threshold, plan.distance, plan.eta
+    )
 
 
-def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
+def _common(request: Quote, eta: float, plan: SelectionPlan) -> JSONObject:
     return {
         "clients": request.reports.size,
         "admitted": request.group.clients.size,
@@ -215,7 +217,7 @@ def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
     }
 
 
-def _rows(request: Quote, plan: Plan) -> list[JSONObject]:
+def _rows(request: Quote, plan: SelectionPlan) -> list[JSONObject]:
     """One per client; a plan for all."""
     inside = np.isin(np.arange(request.reports.size), request.group.clients)
     virtual = np.full(request.reports.size, np.nan)
@@ -235,7 +237,7 @@ def _rows(request: Quote, plan: Plan) -> list[JSONObject]:
     ]
 
 
-def _compared(name: str, plan: Plan, payments: float | None) -> JSONObject:
+def _compared(name: str, plan: SelectionPlan, payments: float | None) -> JSONObject:
     return {
         "name": name,
         "selected": plan.threshold,

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, checked, plan_for
 from bonafed.mechanisms.jsam.knapsack import TIED, Choices, Facing, Knapsack, Points, best_points
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
-from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms, inner, total_and_rest
+from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own, inner, total_and_rest
 
 MOST_CELLS = 1 << 25  # clients times units of size: what a table may hold
 _MOST_POINTS = 1 << 23  # of fronts that are remembered
@@ -104,7 +104,7 @@ class Unequal(Rule):
             raise InvalidValue("sizes", f"must have {clients} values, one per client", np.size(self.sizes))
 
     @np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         self._fits(virtual_costs.size)
         units = self._units
         choices = self._choices(virtual_costs)
@@ -216,7 +216,7 @@ class Unequal(Rule):
         total, left = total_and_rest(eta, away, spread, noise_scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
-        terms = Terms.of(eta, away, np.zeros(x.size), left)
+        terms = ObjectiveTerms.of(eta, away, np.zeros(x.size), left)
         return Own(terms, np.where(share[at] > 0, epsilon, 0.0))
 
 
@@ -238,7 +238,7 @@ class Averaged(Rule):
     def among(self, admitted: NDArray[np.bool_]) -> Averaged:
         return Averaged(self.rule.among(admitted), np.asarray(self.records)[admitted])
 
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         plan = self.rule.plan(virtual_costs / self._half, eta, noise_scale)
         return replace(plan, privacy=plan.privacy / self._half)
 
@@ -263,7 +263,7 @@ def allocate_unequal(
     eta: float,
     noise_scale: float,
     records: ArrayLike | None = None,
-) -> Plan:
+) -> SelectionPlan:
     """The optimal plan for clients that hold these numbers of records.
 
     With `records`, M_k per release of each client, `noise_scale` is that for M = 2 records (see

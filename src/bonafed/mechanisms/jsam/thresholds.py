@@ -66,7 +66,7 @@ class Inner(NamedTuple):
     objective: Floats  # J
 
 
-class Terms(NamedTuple):
+class ObjectiveTerms(NamedTuple):
     """Objectives by the terms of (4), all of them money; arrays of one shape."""
 
     bias: Floats  # eta l
@@ -74,13 +74,13 @@ class Terms(NamedTuple):
     rest: Floats
 
     @classmethod
-    def of(cls, eta: float, distance: Floats, noise: Floats, rest: Floats) -> Terms:
+    def of(cls, eta: float, distance: Floats, noise: Floats, rest: Floats) -> ObjectiveTerms:
         """For l, sqrt(n) and the rest."""
         return cls(eta * distance, eta * noise, rest)
 
-    def at(self, index: NDArray[np.int64]) -> Terms:
+    def at(self, index: NDArray[np.int64]) -> ObjectiveTerms:
         """Some of them."""
-        return Terms(*(term[index] for term in self))
+        return ObjectiveTerms(*(term[index] for term in self))
 
     @property
     def root(self) -> Floats:
@@ -92,7 +92,7 @@ class Terms(NamedTuple):
         """J"""
         return self.bias + self.root + self.rest
 
-    def since(self, before: Terms) -> Rise:
+    def since(self, before: ObjectiveTerms) -> Rise:
         """(4): J less J before, without the digits that they share."""
         roots = self.root + before.root
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -207,7 +207,7 @@ _FEW, _LITTLE = 16, 1 << 13  # clients, and thresholds in all, up to which looki
 class Own(NamedTuple):
     """What a change of one client's virtual cost would lead to; (m,) for m questions."""
 
-    terms: Terms  # of V_k(x), the least objective
+    terms: ObjectiveTerms  # of V_k(x), the least objective
     privacy: Floats  # epsilon_k(x): the client's privacy budget, V_k'(x)
 
     @property
@@ -219,7 +219,7 @@ class Own(NamedTuple):
     def joined(cls, parts: Sequence[Own]) -> Own:
         """The answers to all questions."""
         terms = (np.concatenate(column) for column in zip(*(part.terms for part in parts), strict=True))
-        return cls(Terms(*terms), np.concatenate([part.privacy for part in parts]))
+        return cls(ObjectiveTerms(*terms), np.concatenate([part.privacy for part in parts]))
 
 
 class Best(NamedTuple):
@@ -272,7 +272,9 @@ class Ladder:
         share = np.where(place == 0, n - h + 1, 1) / n  # (6)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
-        return Own(Terms.of(self.eta, away, np.zeros(x.size), rest), np.where(place < h, epsilon, 0.0))
+        return Own(
+            ObjectiveTerms.of(self.eta, away, np.zeros(x.size), rest), np.where(place < h, epsilon, 0.0)
+        )
 
 
 def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:
