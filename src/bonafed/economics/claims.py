@@ -288,17 +288,17 @@ class Statement(Shown):
         if client not in self.clients:
             names = ", ".join(map(repr, self.clients[:10])) + (", ..." if len(self.clients) > 10 else "")
             raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
-        place = self.clients.index(client)
-        rest = {name: cells[place] for name, cells in self.columns.items()}
-        return {"client": client, "amount": self.written(self.amounts[place]), **rest}
+        index = self.clients.index(client)
+        rest = {name: cells[index] for name, cells in self.columns.items()}
+        return {"client": client, "amount": self.written(self.amounts[index]), **rest}
 
     def only(self, client: str) -> Statement:
         """The statement of one client."""
         self.row(client)  # refuses unknown clients
-        place = self.clients.index(client)
-        columns = {name: (cells[place],) for name, cells in self.columns.items()}
-        mine = (self.amounts[place],)
-        return replace(self, clients=(client,), amounts=mine, columns=columns, totals={})
+        index = self.clients.index(client)
+        columns = {name: (cells[index],) for name, cells in self.columns.items()}
+        own_amount = (self.amounts[index],)
+        return replace(self, clients=(client,), amounts=own_amount, columns=columns, totals={})
 
     def written(self, minor: int) -> str:
         """An amount with all its digits."""

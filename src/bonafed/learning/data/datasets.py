@@ -401,14 +401,16 @@ def class_names(labels: ArrayLike, classes: int | Sequence[str] | None) -> tuple
 
 def numbered(name: str, labels: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
     """(n,) the place of each label among the names of the classes."""
-    places = {label: place for place, label in enumerate(names)}
+    numbers = {label: number for number, label in enumerate(names)}
     array = _array(name, labels)
     words, inverse = np.unique(array, return_inverse=True)
     for word in words.tolist():
-        if word not in places:
+        if word not in numbers:
             known = ", ".join(map(repr, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
             raise InvalidValue(name, f"must be classes by name: {known}", repr(word))
-    return np.array([places[word] for word in words.tolist()], dtype=np.int64)[inverse].reshape(array.shape)
+    return np.array([numbers[word] for word in words.tolist()], dtype=np.int64)[inverse].reshape(
+        array.shape
+    )
 
 
 def checked_columns(columns: Sequence[str], features: Features) -> tuple[str, ...]:

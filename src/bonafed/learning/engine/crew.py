@@ -122,16 +122,16 @@ class Crew:
             updates = dict(self._train_groups(start, plan, others.my_share(plan)))
         for answer in others.answers(count):
             self.cpu_seconds_of_others += answer.cpu_seconds
-            for place, loss, steps, releases in answer.reports:
-                change = changes[place].clone()
-                updates[place] = Update(plan.jobs[place].client, change, loss, steps, releases)
+            for job_number, loss, steps, releases in answer.reports:
+                change = changes[job_number].clone()
+                updates[job_number] = Update(plan.jobs[job_number].client, change, loss, steps, releases)
         return updates
 
 
 class _Report(NamedTuple):
     """An update whose change is in the shared memory."""
 
-    place: int
+    job_number: int
     loss: float
     steps: int
     releases: int
@@ -329,9 +329,9 @@ def _reports(
     for number in _share(tickets, plan):
         if os.getppid() != first:
             return  # nobody waits for the rest
-        for place, update in train_group(program, samples, models, plan, plan.groups[number]):
-            changes[place] = update.change
-            yield _Report(place, update.loss, update.steps, update.releases)
+        for job_number, update in train_group(program, samples, models, plan, plan.groups[number]):
+            changes[job_number] = update.change
+            yield _Report(job_number, update.loss, update.steps, update.releases)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -50,8 +50,8 @@ def run_jobs_sequentially(
     """What `running.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
     training = digest_of_training(spec, seed)
-    for place, job in enumerate(jobs):
-        before = start if start.dim() == 1 else start[place]
+    for job_number, job in enumerate(jobs):
+        before = start if start.dim() == 1 else start[job_number]
         stream = source.stream(NoiseTask.of(job, training, round_number, digest(before), data))
         if spec.batches == "poisson":
             order = list(poisson_batches(job, spec, stream.uniforms))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bonafed.learning.engine import layers as stacked
-from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, together
+from bonafed.learning.engine.programs import Loss, Program, clip_scale, joined_rows, numbers_in
 from bonafed.learning.engine.resources import array
 
 WIDE = 32 * 32  # channels times filters from which PyTorch's convolutions, one by one, are faster
@@ -157,7 +157,7 @@ class LayerProgram(Program):
         self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
         loss, grads = self._apart(self.views(weights), x, y, share, clip)
-        return loss, together(grads)
+        return loss, joined_rows(grads)
 
     def _apart(
         self, arrays: list[Tensor], x: Tensor, y: Tensor, share: Tensor, clip: float | None

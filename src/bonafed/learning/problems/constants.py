@@ -86,8 +86,8 @@ def batch_moments(
     count, squares = len(labels), np.square(features).sum(axis=1)
     batch = min(size, count)
     share = (count - batch) / (batch * (count - 1)) if count > 1 else 0.0
-    found = np.empty((2, len(models)))
-    for place, model in enumerate(models):
+    moments = np.empty((2, len(models)))
+    for column, model in enumerate(models):
         weights = model.reshape(-1, classes)
         z = features @ weights
         z -= z.max(axis=1, keepdims=True)
@@ -97,8 +97,8 @@ def batch_moments(
         mean = features.T @ z / count
         single = float((np.square(z).sum(axis=1) * squares).mean() - np.square(mean).sum())
         noise = max(0.0, single) * share
-        found[:, place] = float(np.square(mean + regulariser * weights).sum()) + noise, noise
-    return found
+        moments[:, column] = float(np.square(mean + regulariser * weights).sum()) + noise, noise
+    return moments
 
 
 def _curvature(rows: Floats) -> float:

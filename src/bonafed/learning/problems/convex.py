@@ -137,7 +137,7 @@ class Problem(Agreed):
         return self.losses(models)[:, agent]
 
     @property
-    def together(self) -> int:
+    def models_per_batch(self) -> int:
         """Models worth expanding in one batch."""
         return self.agents
 

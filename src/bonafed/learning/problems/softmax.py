@@ -162,7 +162,7 @@ class SoftmaxRegression(Problem):
         return self._data.counts
 
     @property
-    def together(self) -> int:
+    def models_per_batch(self) -> int:
         return max(1, _KEPT // (self._data.owner.size * self.classes))
 
     def _stacked(self, models: Floats) -> Floats:

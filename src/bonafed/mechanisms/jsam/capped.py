@@ -115,8 +115,8 @@ class FixedClients:
         full = _fills(selection, caps, virtual_costs)
         order = np.argsort(full, kind="stable")
         self._full = full[order]
-        self._place = np.empty(order.size, dtype=np.int64)
-        self._place[order] = np.arange(order.size)
+        self._rank = np.empty(order.size, dtype=np.int64)
+        self._rank[order] = np.arange(order.size)
         noise, w, money = ((selection / caps) ** 2, _w(selection, virtual_costs), caps * virtual_costs)
         self._noise, self._spread, self._money = (_prefix(each[order]) for each in (noise, w, money))
         self._after = np.concatenate([np.cumsum(w[order][::-1])[::-1], [0.0, 0.0]])
@@ -124,7 +124,7 @@ class FixedClients:
     def ask(self, members: Ints, x: Floats) -> SumsAt:
         """The sums if a member's virtual cost were x, question by question; member -1: as they are."""
         n, some = self._full.size, members >= 0
-        at = np.where(some, self._place[members], n)
+        at = np.where(some, self._rank[members], n)
         p, cap = self._p[members], self._caps[members]
         own_full = np.where(some, _fills(p, cap, x), np.nan)  # no level reaches it
         own_w = np.where(some, _w(p, x), 0.0)
@@ -179,10 +179,10 @@ class Fill(NamedTuple):
     code: Ints  # which g of the list
     terms: ObjectiveTerms  # of the objective
 
-    def selection(self, place: Ints, clients: int) -> Floats:
+    def selection(self, rank: Ints, clients: int) -> Floats:
         """(3): the probability of whoever is at this place of the sorted list."""
-        below = np.where(place < self.threshold, 1 / clients, 0.0)
-        return np.where(place < self.leaders, self.lead, below)
+        below = np.where(rank < self.threshold, 1 / clients, 0.0)
+        return np.where(rank < self.leaders, self.lead, below)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -390,9 +390,9 @@ class CappedLadder:
     def _plan(self) -> tuple[Floats, Floats, float]:
         family, fill = self._families[self._chosen], self._fills[self._chosen]
         competes, n = family.competing >= 0, self._costs.size
-        place = np.full(n, n)
-        place[competes] = family.places.base.rank[family.competing[competes]]
-        selection = np.where(family.fixed >= 0, 1 / n, fill.selection(place, n))
+        rank = np.full(n, n)
+        rank[competes] = family.places.base.rank[family.competing[competes]]
+        selection = np.where(family.fixed >= 0, 1 / n, fill.selection(rank, n))
         caps = np.where(competes, family.places.cap, self._caps)
         distance = 2.0 * (family.places.spare - int(fill.threshold[0])) / n
         return selection, privacy_of(selection, caps, self._costs, fill.water), distance
@@ -417,9 +417,9 @@ class CappedLadder:
 
     def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Floats:
         """(5, m): what `own` compares, of one family."""
-        fill, place = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
+        fill, rank = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
         competes, n = family.competing[clients] >= 0, self._costs.size
-        selection = np.where(competes, fill.selection(place, n), 1 / n)
+        selection = np.where(competes, fill.selection(rank, n), 1 / n)
         caps = np.where(competes, family.places.cap, self._caps[clients])
         return np.array([fill.objective, *fill.terms, privacy_of(selection, caps, x, fill.water)])
 
@@ -434,7 +434,7 @@ class CappedLadder:
         one = np.maximum(competing, 0)  # where nobody who competes moves: this one, to where it is
         moved = Moved(base, one, np.where(competing >= 0, x, base.sorted_costs[base.rank[one]]))
         sums = None if places.fixed is None else places.fixed.ask(fixed, x)
-        return places.best(Queries(moved, sums, x.size), hint), moved.place
+        return places.best(Queries(moved, sums, x.size), hint), moved.rank
 
 
 def _numbers(members: NDArray[np.bool_]) -> Ints:
@@ -490,12 +490,12 @@ class CappedCheapest:
 
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
-        level, place = self._level(clients, x)
-        selection = np.where(place < self._m, 1 / self._m, 0.0)
+        level, rank = self._level(clients, x)
+        selection = np.where(rank < self._m, 1 / self._m, 0.0)
         return Own(level.terms, privacy_of(selection, np.array(self._cap), x, level.water))
 
     def _level(self, clients: Ints, x: Floats) -> tuple[Level, Ints]:
         queries = Queries(Moved(self._places.base, clients, x), None, x.size)
         many, m = np.arange(x.size), np.full(x.size, self._m)
         lead, distance = np.full(x.size, 1 / self._m), np.full(x.size, self._distance)
-        return self._places.level(queries, many, m, lead, m, distance), queries.moved.place
+        return self._places.level(queries, many, m, lead, m, distance), queries.moved.rank

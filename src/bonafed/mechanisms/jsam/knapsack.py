@@ -105,12 +105,12 @@ class Knapsack:
         """(N,) whom the best choice of `choices` with this leader and mass leaves out."""
         others = [client for client in range(self._sizes.size) if client != leader]
         row, out = np.zeros((1, mass + 1)), np.zeros((len(others), mass + 1), dtype=np.bool_)
-        for place, client in enumerate(others):
+        for step, client in enumerate(others):
             before, row = row, self._with(row, np.array([leader]), client)
-            out[place] = row[0] < before[0] + self._weight[client]
+            out[step] = row[0] < before[0] + self._weight[client]
         excluded = np.zeros(self._sizes.size, dtype=np.bool_)
-        for place, client in reversed(list(enumerate(others))):
-            if out[place, mass]:
+        for step, client in reversed(list(enumerate(others))):
+            if out[step, mass]:
                 excluded[client] = True
                 mass -= int(self._sizes[client])
         return excluded
@@ -212,15 +212,15 @@ def best_points(
     best = np.full(first.size, np.inf)
     at = np.full(first.size, -1, dtype=np.int64)
 
-    def look(front: Ints, place: Ints) -> None:
-        spread = points.spread(place, root[front // fronts])
-        value = inner(eta, points.distance[place], spread, noise_scale).objective
+    def look(front: Ints, point: Ints) -> None:
+        spread = points.spread(point, root[front // fronts])
+        value = inner(eta, points.distance[point], spread, noise_scale).objective
         value = np.where(np.isnan(value), np.inf, value)
-        order = np.lexsort((place, value, front))  # of each front the best comes first
+        order = np.lexsort((point, value, front))  # of each front the best comes first
         lead = order[np.concatenate([[True], front[order][1:] != front[order][:-1]])]
         which, least = front[lead], value[lead]
         better = (least < best[which]) | (at[which] < 0)
-        best[which[better]], at[which[better]] = least[better], place[lead][better]
+        best[which[better]], at[which[better]] = least[better], point[lead][better]
 
     front = np.flatnonzero((last >= first).ravel())
     a, b = first.ravel()[front], last.ravel()[front]

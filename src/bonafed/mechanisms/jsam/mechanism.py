@@ -131,7 +131,7 @@ class BoughtPrivacy:
     def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
         """(2) of a scheme that is not published."""
         section, beyond = self.section, 2 * self.section.prior.high + 1
-        here = [place for place, name in enumerate(members.names) if name in reports]
+        here = [index for index, name in enumerate(members.names) if name in reports]
         with named("jsam", losses="scheme"):
             sizes = section.sizes(members)
             settlement = settle_scheme(
@@ -145,7 +145,7 @@ class BoughtPrivacy:
                 records=None if sizes is None else averaged(self.noise, sizes),
             )  # fmt: skip
         return JsamTerms(
-            tuple(members.names[place] for place in here), in_order(settlement, here), section.prior,
+            tuple(members.names[index] for index in here), in_order(settlement, here), section.prior,
             section.clients_per_round, self.config.local.rounds,
             section.delta, section.decimals, section.expected_budget, section.budget,
             noise_at=self.noise_at, held=None if sizes is None else tuple(sizes[here].tolist()),

@@ -137,14 +137,14 @@ def best_points(
     if n <= _FEW or n * questions <= _LITTLE:
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
         points = within(segment_best(segments, eta, noise_scale, each, h), n, cap)
-        found = points.at(points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions))
+        best_free = points.at(points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions))
     else:
         bound = np.full(questions, np.inf) if at_cap is None else at_cap.objective.copy()
-        found = _search(segments, eta, noise_scale, bound, cap)
+        best_free = _search(segments, eta, noise_scale, bound, cap)
     if at_cap is None:
-        return found
-    full = at_cap.objective < found.objective
-    return SumPoint(*(np.where(full, held, free) for held, free in zip(at_cap, found, strict=True)))
+        return best_free
+    full = at_cap.objective < best_free.objective
+    return SumPoint(*(np.where(full, held, free) for held, free in zip(at_cap, best_free, strict=True)))
 
 
 def within(points: SumPoint, clients: int, cap: float | None) -> SumPoint:
@@ -221,13 +221,13 @@ def _search(
         a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
 
 
-def weight_of(place: Ints, point: SumPoint, clients: int) -> Floats:
+def weight_of(rank: Ints, point: SumPoint, clients: int) -> Floats:
     """(2): p of the client at `place` (0, 1, ...) of the list of each question."""
     fair, h = 1 / clients, point.threshold
     rest = fair - (point.distance - distance_of(clients, h)) / 2  # p_h
     lead = fair + point.distance / 2
-    weight = np.where(place < h - 1, fair, np.where(place == h - 1, rest, 0.0))
-    return np.where(place == 0, lead, weight)
+    weight = np.where(rank < h - 1, fair, np.where(rank == h - 1, rest, 0.0))
+    return np.where(rank == 0, lead, weight)
 
 
 def sorted_segments(sorted_costs: Floats) -> Segments:
@@ -277,7 +277,7 @@ class SumLadder:
             moved.cost_of_first,
         )
         best = best_points(segments, self._eta, self._scale, clients.size, self._cap)
-        privacy = self._within(best.level * weight_of(moved.place, best, n))
+        privacy = self._within(best.level * weight_of(moved.rank, best, n))
         return Own(best.terms(self._eta, self._scale), privacy)
 
     def _within(self, privacy: Floats) -> Floats:

@@ -310,10 +310,10 @@ def _settled(
 def _attendance(options: JsamQuoteOptions, selection: Floats, rounds: int) -> JSONObject:
     """How many will be in a round; with noise on the sum, everybody selected is in every one."""
     if options.noise_at == "sum":
-        found = Attendance((selection > 0).astype(np.float64), rounds)
+        attendance = Attendance((selection > 0).astype(np.float64), rounds)
     else:
-        found = Attendance(selection, rounds, options.clients_per_round or _DRAWN)
-    return {"rounds": rounds, **found.to_json()}
+        attendance = Attendance(selection, rounds, options.clients_per_round or _DRAWN)
+    return {"rounds": rounds, **attendance.to_json()}
 
 
 def _weight(options: JsamQuoteOptions, request: Quote) -> Weight:

@@ -253,10 +253,10 @@ def quote_blocks(description: JSONObject) -> list[Block]:
     blocks: list[Block] = [*_heading(description), *_terms(description), _run(description)]
     if description["comparison"]:
         blocks.append(_comparison(description))
-    if (found := description.get("attendance")) is not None:
-        rounds = found["rounds"]
-        blocks.append(empty_in_words(found["empty_rounds"], rounds))
-        blocks += unheld_in_words(found["secure_sums"], rounds)
+    if (attendance := description.get("attendance")) is not None:
+        rounds = attendance["rounds"]
+        blocks.append(empty_in_words(attendance["empty_rounds"], rounds))
+        blocks += unheld_in_words(attendance["secure_sums"], rounds)
     return [*blocks, *_notes(description)]
 
 
@@ -294,7 +294,7 @@ def _heading(description: JSONObject) -> Iterator[str]:
 
 def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
-    places = _shown(len(rows), description["threshold"])
+    indices = _shown(len(rows), description["threshold"])
     names = {"selection": SELECTED[description["noise_at"]], "epsilon": "epsilon"}
     if description["sizes"] is not None:
         names = {RECORDS: "of the records", **names}
@@ -304,15 +304,15 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     title = "Terms, in order of the report" if with_payments else "Plan, in order of the report"
     columns = (Column("client", left=True), Column("report"), *(Column(name) for name in names.values()))
     cells = []
-    for place in places:
-        row = rows[place]
+    for index in indices:
+        row = rows[index]
         terms = [_amount(row[name]) for name in names]
         if not row["admitted"]:
             terms = ["not admitted", *[""] * (len(names) - 1)]
         cells.append((row["client"], _amount(row["report"]), *terms))
     yield Table(title, columns, tuple(cells))
-    if len(places) < len(rows):
-        more = len(rows) - len(places)
+    if len(indices) < len(rows):
+        more = len(rows) - len(indices)
         verb = "is" if more == 1 else "are"
         yield f"{counted(more, 'more client')} {verb} not shown; --json has all of them."
         if with_payments:

@@ -212,8 +212,8 @@ class Fixed(Rule):
         w = np.cbrt(self.selection * virtual_costs) ** 2
         p = self.selection[clients]
         rest = _all_but_one(w)[clients]
-        mine = np.where(p > 0, np.cbrt(p * x) ** 2, 0.0)
-        return _bought(eta, self._distance, rest + mine, noise_scale, p, x)
+        own_term = np.where(p > 0, np.cbrt(p * x) ** 2, 0.0)
+        return _bought(eta, self._distance, rest + own_term, noise_scale, p, x)
 
 
 def unbiased(clients: int) -> Fixed:
@@ -312,14 +312,14 @@ class Cheapest(Rule):
         n = virtual_costs.size
         m = min(self.members, n)
         order = np.argsort(virtual_costs, kind="stable")
-        place = np.empty(n, dtype=np.int64)
-        place[order] = np.arange(n)
+        rank = np.empty(n, dtype=np.int64)
+        rank[order] = np.arange(n)
         on_sum = self.noise_at == "sum"
         w = virtual_costs[order] / m if on_sum else np.cbrt(virtual_costs[order] / m) ** 2
         prefix = np.concatenate([[0.0], np.cumsum(w)])
-        inside = place[clients] < m
+        inside = rank[clients] < m
         # the others: the M-1 cheapest of them, and the M-th, who gets the place if k leaves it
-        others = np.where(inside, _all_but_one(w[:m])[np.minimum(place[clients], m - 1)], prefix[m - 1])
+        others = np.where(inside, _all_but_one(w[:m])[np.minimum(rank[clients], m - 1)], prefix[m - 1])
         at = np.where(inside, m, m - 1)
         cut = np.where(at < n, virtual_costs[order][np.minimum(at, n - 1)], np.inf)
         rival = order[np.minimum(at, n - 1)]
