@@ -43,7 +43,7 @@ from bonafed.learning.data.datasets import load
 from bonafed.learning.federation import Federation, Reply, Slopes, Task, answer_shape
 from bonafed.learning.problems.convex import scaled_features
 from bonafed.learning.problems.federation import ProblemFederation
-from bonafed.mechanisms.faithful import Outcome, SoftmaxRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful import FaithfulOutcome, SoftmaxRegression, faithful, vcg_payments
 from bonafed.runs.config import read
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
@@ -154,7 +154,7 @@ def by_reports(problem: SoftmaxRegression, epsilon: float, way: str) -> Measured
     )  # fmt: skip
 
 
-def _errors(outcome: Outcome, exact: Floats) -> tuple[float, float]:
+def _errors(outcome: FaithfulOutcome, exact: Floats) -> tuple[float, float]:
     """The largest error of a payment, and what it may be; stops where a certificate does not hold."""
     amount, rest, integration = outcome.payments.amount, outcome.payments.error, outcome.integration_error
     inside = (amount - exact <= integration + 1e-12) & (exact - amount <= rest + integration + 1e-12)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bonafed.learning.data.datasets import Dataset
-    from bonafed.runs.comparing import Comparison
+    from bonafed.runs.compare import Comparison
     from bonafed.runs.training import RunResult
 
 ConfigLike = Config | Mapping[str, Any] | str | Path  # tables by name, TOML text, or a file
@@ -68,12 +68,12 @@ def compare(
     folder: Path | str | None = None,
 ) -> Comparison:
     """One federation under every mechanism that applies; the config may have a table [compare]."""
-    from bonafed.runs import comparing
+    from bonafed.runs.compare import compare as compare_mechanisms
     from bonafed.runs.config import to_tables
 
-    place = None if folder is None else Path(folder)
     tables = to_tables(config) if isinstance(config, Config) else _tables(config)
-    return comparing.compare(tables, dataset=data, module=model, folder=place)
+    path = None if folder is None else Path(folder)
+    return compare_mechanisms(tables, dataset=data, module=model, folder=path)
 
 
 def verify(contract: Contract | Path | str) -> Sequence[Finding]:

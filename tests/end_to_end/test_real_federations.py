@@ -22,7 +22,7 @@ from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs import config as configs
-from bonafed.runs import contract_page, toml
+from bonafed.runs import pages, toml
 from bonafed.runs.prepare import prepare
 
 ROUNDS, CLIP, CAP = 4, 1.0, 5.0
@@ -76,7 +76,7 @@ def invented(tmp_path_factory):
 @pytest.fixture
 def few_places(monkeypatch):
     """Pages of contracts work out what a participant would earn at few costs."""
-    monkeypatch.setattr(contract_page, "_PLACES", 2)
+    monkeypatch.setattr(pages, "_PLACES", 2)
 
 
 @pytest.mark.usefixtures("few_places")

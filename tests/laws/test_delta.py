@@ -18,11 +18,10 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import Privacy
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.faithful.advice import PrivacyOptions
-from bonafed.mechanisms.faithful.promises import PromiseOptions
-from bonafed.mechanisms.faithful.report import JsamAuditOptions as FaithfulAudit
+from bonafed.mechanisms.faithful.report import FaithfulAuditOptions as FaithfulAudit
 from bonafed.mechanisms.faithful.report import audit as audit_faithful
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy
+from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, PromiseOptions
 from bonafed.mechanisms.jsam.attacking import JsamAuditOptions as JsamAudit
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.options import NoiseOptions
@@ -30,9 +29,9 @@ from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json
 from bonafed.mechanisms.jsam.quoting import JsamQuoteOptions, quote
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
-from bonafed.remote.policy import Policy
+from bonafed.remote.participant.policy import Policy
 from bonafed.runs import config as configs
-from bonafed.runs.comparing import Compare, compare
+from bonafed.runs.compare import Compare, compare
 from bonafed.runs.prepare import prepare, under
 from bonafed.sections import Section, is_required
 from tests.laws import worlds

@@ -28,8 +28,9 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.theory import bounds as b
 from tests.oracles.faithful import MU, digits_problem, owners, rows
 
 
@@ -193,7 +194,7 @@ def some_population(seed, even=False):
     p, n = rng.dirichlet(np.full(4, 2.0)), rng.integers(20, 400, 4)
     if even:
         p, n = np.full(4, 0.25), np.full(4, 50)
-    return b.Population(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
+    return b.AgentPopulation(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
 
 
 @given(seed=st.integers(0, 10_000))
@@ -245,7 +246,9 @@ def test_d1_the_sum_is_over_the_others(solved):
         "alpha": 1e7, "beta": 1e-5, "calibration": "zcdp", "training_steps": 40, "payment_steps": 30,
         "smoothness": problem.smoothness, "variant": "printed",
     }  # fmt: skip
-    done = private_faithful(problem, groups, np.random.default_rng(0), loss_bound=10.0, **options)
+    done = private_faithful(
+        problem, groups, np.random.default_rng(0), PrivateTerms(loss_bound=10.0, **options)
+    )
     shared = descend(problem, np.zeros(problem.size), problem.weights, 40)
     assert done.model == pytest.approx(shared, abs=1e-2)  # next to no noise at this alpha
     for members in groups:
@@ -292,9 +295,11 @@ def test_d3_what_leaves_the_aggregation_is_noisy_sums_only(monkeypatch):
     for seed in range(8):
         seen.clear()
         done = private_faithful(
-            problem, groups, np.random.default_rng(seed),
-            alpha=1.0, beta=1e-5, training_steps=3, payment_steps=2,
-        )  # fmt: skip
+            problem,
+            groups,
+            np.random.default_rng(seed),
+            PrivateTerms(alpha=1.0, beta=1e-5, training_steps=3, payment_steps=2),
+        )
         for (k,), (first, second, limit, change) in zip(groups, seen, strict=True):
             mix, p = problem.without_each()[k], problem.weights[k]
             data_free = problem.regulariser / 2 * (first @ first - second @ second)
@@ -322,17 +327,16 @@ def test_d6_the_printed_composition_counts_too_many_sums(monkeypatch):
         problem,
         groups,
         np.random.default_rng(0),
-        calibration="zcdp",
-        split=0.5,
-        variant="printed",
-        **options,
+        PrivateTerms(calibration="zcdp", split=0.5, variant="printed", **options),
     )
     # nobody is asked in the run of its own cluster: T_1 + (L-1) T_2, not T_1 + K T_2
     assert asked.tolist() == [steps + (count - 1) * turns] * 10
     assert {r.times for r in done.ledger.releases if r.round_number == 1} == {steps + (count - 1) * turns}
 
     n, p = problem.counts.astype(float), problem.weights
-    printed = calibrate(n, p, clip=math.sqrt(2), clusters=count, calibration="printed", **options)
+    printed = calibrate(
+        n, p, PrivateTerms(clip=math.sqrt(2), calibration="printed", **options), clusters=count
+    )
     squared = 16 * 2 * (steps + 10 * turns) * math.log(1e5) / (10**2 * n.min() ** 2)
     assert printed.gradient**2 == pytest.approx(squared, rel=1e-12)
     rho = privacy_loss(1.0, 1e-5, "zcdp")

@@ -14,7 +14,7 @@ from bonafed.mechanisms.faithful import (
     minimise,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful.exchanges import Standing
+from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
 from tests.oracles.exchanges import slow_exchanges
 
 MU = 0.003
@@ -196,6 +196,6 @@ def test_what_only_steps_have_is_refused_by_name():
     with pytest.raises(InvalidValue, match=r"^variant must be one of exchanges, stepwise, printed"):
         faithful(problem, variant="corrected")
     with pytest.raises(InvalidValue, match=r"^resume must not be given with variant = .stepwise."):
-        faithful(problem, variant="stepwise", resume=Standing(np.zeros(problem.size)))
+        faithful(problem, variant="stepwise", resume=ExchangesProgress(np.zeros(problem.size)))
     with pytest.raises(InvalidValue, match=r"^epsilon must be positive, got 0"):
         faithful(problem, epsilon=0)

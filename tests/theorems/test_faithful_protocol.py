@@ -21,7 +21,8 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.reports import Watch
 from tests.oracles.faithful import digits_problem, leave_one_out, slow_loss
 
 
@@ -255,7 +256,9 @@ def test_private_runs_keep_the_promise_and_no_more_noise_than_needed(calibration
     problem = softmax_problem(1, weights=weights)
     groups = random_clusters(4, 2, np.random.default_rng(0))
     options = {"alpha": 2.0, "beta": 1e-5, "training_steps": 5, "payment_steps": 3}
-    done = private_faithful(problem, groups, np.random.default_rng(1), calibration=calibration, **options)
+    done = private_faithful(
+        problem, groups, np.random.default_rng(1), PrivateTerms(calibration=calibration, **options)
+    )
     spent = [done.epsilon(k) for k in range(4)]
     assert max(spent) <= 2.0
     # agents enter T_1 + (L-1) T_2 noisy sums (F-D6); the one with the largest share of a sum spends most
@@ -264,7 +267,9 @@ def test_private_runs_keep_the_promise_and_no_more_noise_than_needed(calibration
     assert times == [5 + 3] * 4
     payments = [r for r in done.ledger.releases if r.round_number == 2]
     assert len(payments) == 4 * 3
-    again = private_faithful(problem, groups, np.random.default_rng(1), calibration=calibration, **options)
+    again = private_faithful(
+        problem, groups, np.random.default_rng(1), PrivateTerms(calibration=calibration, **options)
+    )
     assert np.array_equal(done.payments, again.payments)
 
 
@@ -341,9 +346,12 @@ def test_private_steps_tell_nothing_of_the_longest_sample():
     def trained(features, heard):
         problem = SoftmaxRegression(features, y, owner, 3, 0.1)
         return private_faithful(
-            problem, random_clusters(4, 4, np.random.default_rng(0)), np.random.default_rng(1), alpha=5.0,
-            beta=1e-3, training_steps=1, payment_steps=1, on_noise=heard.append,
-        )  # fmt: skip
+            problem,
+            random_clusters(4, 4, np.random.default_rng(0)),
+            np.random.default_rng(1),
+            PrivateTerms(alpha=5.0, beta=1e-3, training_steps=1, payment_steps=1),
+            on_noise=heard.append,
+        )
 
     heard = []
     one, other = trained(x, heard), trained(longer, heard)

@@ -14,9 +14,9 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     train,
 )
+from bonafed.mechanisms.faithful.accounts import accounts_of
 from bonafed.mechanisms.faithful.adversaries.agents import amplify, drop_out, flip_sign, free_ride
-from bonafed.mechanisms.faithful.reports import Watch
-from bonafed.mechanisms.faithful.statement import statement
+from bonafed.mechanisms.faithful.protocol.reports import Watch
 from tests.oracles.coalition import Coalition
 from tests.oracles.faithful import digits_problem
 
@@ -71,7 +71,7 @@ def test_two_agents_are_needed_to_go_on(problem):
 
 
 def test_the_statement_checks_the_promises(problem, truth):
-    found = statement(problem, truth, epsilon=1e-3)
+    found = accounts_of(problem, truth, epsilon=1e-3)
     assert [check.claim for check in found.checks] == [
         "efficiency", "faithfulness", "no worse than without paying", "budget balance",
     ]  # fmt: skip
@@ -87,27 +87,27 @@ def test_the_statement_checks_the_promises(problem, truth):
 
 def test_the_statement_names_broken_promises(problem, truth):
     hasty = faithful(problem, variant="stepwise", training_steps=40)
-    found = {check.claim: check for check in statement(problem, hasty, epsilon=1e-3).checks}
+    found = {check.claim: check for check in accounts_of(problem, hasty, epsilon=1e-3).checks}
     assert [
         found[name].holds for name in ("efficiency", "faithfulness", "no worse than without paying")
     ] == [False] * 3
     assert "too few steps" in found["efficiency"].text
     assert "without efficiency a report may gain" in found["faithfulness"].text
     printed = faithful(problem, training_steps=STEPS, variant="printed")
-    found = {check.claim: check for check in statement(problem, printed, epsilon=1e-3).checks}
+    found = {check.claim: check for check in accounts_of(problem, printed, epsilon=1e-3).checks}
     assert found["efficiency"].holds is True
     assert found["faithfulness"].holds is False
     assert "overstating may pay" in found["faithfulness"].text
     clusters = random_clusters(problem.agents, 2, np.random.default_rng(7))
     few = replace(truth, payments=cluster_payments(problem, truth.model, clusters))
-    _, incentive, _, balance = statement(problem, few, epsilon=1e-3, clustered=True).checks
+    _, incentive, _, balance = accounts_of(problem, few, epsilon=1e-3, clustered=True).checks
     assert incentive.holds is True  # Groves: the pivot does not depend on the own report
     assert balance.holds is False
     assert "the server pays, which clusters do not exclude" in balance.text
 
 
 def test_no_lie_gains_more_than_the_statement_says(problem, truth):
-    text = statement(problem, truth, epsilon=1e-3).checks[1].text
+    text = accounts_of(problem, truth, epsilon=1e-3).checks[1].text
     most = float(text.rsplit(" ", 1)[1])
     for lie in (amplify(0.9), amplify(1.1), amplify(3.0), flip_sign(), free_ride()):
         model, reports = train(problem, {3: lie}, STEPS, watch=Watch(problem, "numbers"))
@@ -120,7 +120,7 @@ def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
         problem, agents={3: amplify(4.0)}, variant="stepwise", training_steps=STEPS, check_reports="numbers"
     )
     assert outcome.training_error < 1e-3  # by what was reported
-    found = {c.claim: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
+    found = {c.claim: c for c in accounts_of(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
     assert found["efficiency"].holds is False
     assert "somebody does not report the truth" in found["efficiency"].text
     best = problem.value(minimise(problem, problem.weights), problem.weights)

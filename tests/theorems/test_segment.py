@@ -10,7 +10,7 @@ from bonafed.errors import UnusableReport
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression, faithful, vcg_payments
-from bonafed.mechanisms.faithful.path_integral import (
+from bonafed.mechanisms.faithful.protocol.path_integral import (
     MOST_PIECES,
     Nodes,
     Way,

@@ -22,10 +22,10 @@ JSAM = """Admitted Budgeted Cheapest Fixed Jsam JsamContract JsamMechanism Selec
 PrivacySettlement Rule Unequal admit allocate allocate_unequal complete_information
 contract eta_for_budget eta_for_expected_budget largest_losses least_objective noise_scale objective
 settle unbiased"""
-FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts
-RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
-minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train
-vcg_payments"""
+FAITHFUL = """Aggregation FaithfulOutcome FederatedProblem Payments PrivateFaithfulPlan PrivateOutcome
+PrivateTerms Problem PublicFacts RidgeRegression SoftmaxRegression calibrate cluster_count
+cluster_payments faithful minimise newton_payments pay plan_private privacy_loss private_faithful
+random_clusters train vcg_payments"""
 
 
 def test_public_names_are_as_listed():

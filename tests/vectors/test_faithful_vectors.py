@@ -25,8 +25,9 @@ from bonafed.mechanisms.faithful import (
     train,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.theory import bounds as b
 from bonafed.papers.faithful.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
@@ -44,7 +45,7 @@ def near(expected, rel=1e-8):
 
 def population():
     keys = ("p", "n", "P", "L_ell", "d", "mu", "delta")
-    return b.Population(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
+    return b.AgentPopulation(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
 
 
 def test_risk_bounds():
@@ -75,19 +76,38 @@ def theorem_1(a):
 
 def noise(a):
     found = calibrate(
-        np.array(a["n"]), np.array(a["p"]), clip=a["Ls"], alpha=a["alpha"], beta=a["beta"],
-        training_steps=a["T1"], payment_steps=a["T2"], clusters=a["L"], loss_bound=a["B"],
-        split=a.get("split", 0.5), calibration="exact" if a.get("exact") == "gdp" else "zcdp",
-    )  # fmt: skip
+        np.array(a["n"]),
+        np.array(a["p"]),
+        PrivateTerms(
+            clip=a["Ls"],
+            alpha=a["alpha"],
+            beta=a["beta"],
+            training_steps=a["T1"],
+            payment_steps=a["T2"],
+            loss_bound=a["B"],
+            split=a.get("split", 0.5),
+            calibration="exact" if a.get("exact") == "gdp" else "zcdp",
+        ),
+        clusters=a["L"],
+    )
     return [found.gradient**2, found.payment**2, found.rho]
 
 
 def printed_noise(a):
     k = a["K"]
     found = calibrate(
-        np.full(k, a["n1"]), np.full(k, 1 / k), clip=a["Lf"], alpha=a["alpha"], beta=a["beta"],
-        training_steps=a["T1"], payment_steps=a["T2"], clusters=k, calibration="printed",
-    )  # fmt: skip
+        np.full(k, a["n1"]),
+        np.full(k, 1 / k),
+        PrivateTerms(
+            clip=a["Lf"],
+            alpha=a["alpha"],
+            beta=a["beta"],
+            training_steps=a["T1"],
+            payment_steps=a["T2"],
+            calibration="printed",
+        ),
+        clusters=k,
+    )
     return [found.gradient**2, found.payment**2]
 
 
@@ -439,10 +459,18 @@ def test_private_runs(row):
     errors, losses, hits = [], [], []
     for seed in range(100, 105):
         done = private_faithful(
-            problem, random_clusters(10, row["L"], np.random.default_rng(7)), np.random.default_rng(seed),
-            alpha=row["alpha"], beta=0.01, calibration=CALIBRATIONS[row["mode"]],
-            variant="printed", loss_bound=1.0, smoothness=problem.smoothness,  # taken to be public
-        )  # fmt: skip
+            problem,
+            random_clusters(10, row["L"], np.random.default_rng(7)),
+            np.random.default_rng(seed),
+            PrivateTerms(
+                alpha=row["alpha"],
+                beta=0.01,
+                calibration=CALIBRATIONS[row["mode"]],
+                variant="printed",
+                loss_bound=1.0,
+                smoothness=problem.smoothness,
+            ),
+        )
         errors.append(np.abs(done.payments - exact).mean())
         losses.append(problem.value(done.model, problem.weights))
         hits.append(((x @ done.model.reshape(17, 10)).argmax(1) == y).mean())

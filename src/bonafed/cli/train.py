@@ -24,7 +24,7 @@ from bonafed.text import printable
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
     from bonafed.reports import ReportsFile
-    from bonafed.runs.folder import RoundRecord
+    from bonafed.runs.log import RoundRecord
     from bonafed.runs.prepare import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
@@ -218,7 +218,7 @@ def _config(
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
-    from bonafed.runs.versions import require_same_config
+    from bonafed.runs.integrity import require_same_config
 
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
@@ -236,7 +236,7 @@ def _config(
 
 
 def _new_folder(settings: Config, path: Path | None, folder: Path | None) -> Path:
-    from bonafed.runs.folder import require_free
+    from bonafed.runs.log import require_free
 
     stem = path.stem if path is not None else "run"
     place = folder if folder is not None else Path(settings.run.folder or Path("runs") / stem)
@@ -270,7 +270,7 @@ def _read_reports(
 
 
 def _require_reached(reach: Reach, place: Path) -> None:
-    from bonafed.remote.operating import was_remote
+    from bonafed.remote.server.operating import was_remote
 
     if was_remote(place) and reach.where == "here":
         rule = "is required: this run is on a federation (--on flower --federation DIR)"
@@ -328,7 +328,7 @@ def _train_with(
     as_json: bool,
     secret: bytes | None,
 ) -> None:
-    from bonafed.remote.beforehand import before_the_run
+    from bonafed.remote.server.feasibility import before_the_run
     from bonafed.runs.folder import holds_run
     from bonafed.runs.prepare import prepare
 
@@ -341,7 +341,7 @@ def _train_with(
             settings, contract=contract, reports=told, dataset=clients.test, federation=clients.federation
         )
         if not resume:
-            from bonafed.remote.operating import expectation
+            from bonafed.remote.server.operating import expectation
 
             terminal.tell(
                 expectation(
@@ -394,20 +394,20 @@ def _is_guessed(setting: Setting) -> bool:
 
 def _require_same_run(setting: Setting, place: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
-    from bonafed.runs import versions
+    from bonafed.runs import integrity
     from bonafed.runs.config import needs_secret, of_run
 
-    versions.require_same_config(setting.config, of_run(place))
+    integrity.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and needs_secret(setting.config)):  # which is erased by then
-        noise = versions.source_of_noise(setting.config, place, resume=True)
+        noise = integrity.source_of_noise(setting.config, place, resume=True)
         keyed = needs_secret(setting.config)
-        versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
+        integrity.require_same_data(integrity.published_digest(setting.digest, noise), place, keyed=keyed)
 
 
 def _resuming(place: Path) -> int:
     """The number of completed rounds; also prints which libraries have changed since."""
     from bonafed.runs.folder import rounds_done
-    from bonafed.runs.versions import changed_versions
+    from bonafed.runs.integrity import changed_versions
 
     for name, (then, now) in changed_versions(place).items():
         terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)

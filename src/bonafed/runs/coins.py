@@ -67,7 +67,9 @@ def require_unchanged(folder: Path) -> Transcript:
         folders.content(folder, folders.COINS)
         return read_transcript(folder / folders.COINS)
     transcript = read_transcript(folder / folders.COINS)
-    folders.require_began_with(folder, folders.COINS, transcript_bytes(replace(transcript, secret=None)))
+    as_it_is = folders.read_bytes(folder / folders.COINS)  # opened where the run ends again
+    as_it_began = transcript_bytes(replace(transcript, secret=None))
+    folders.require_listed(folder, folders.COINS, as_it_is, as_it_began)
     return transcript
 
 

@@ -36,7 +36,7 @@ from bonafed.mechanisms.protocol import (
 from bonafed.reports import ReportsFile
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
-from bonafed.runs.holdings import (
+from bonafed.runs.data import (
     Holdings,
     Outside,
     build_module,

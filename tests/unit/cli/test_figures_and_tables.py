@@ -154,7 +154,7 @@ def place(tmp_path_factory):
     """A folder with what the commands read."""
     folder = tmp_path_factory.mktemp("commands")
     files = {"plain.toml": FEDERATION, "compare.toml": FEDERATION + COMPARE, "reports.csv": REPORTS}
-    files["paid.toml"] = FEDERATION + '[contract]\nprior = "uniform:0.5,1.5"\ntotal_budget = 9\n'
+    files["paid.toml"] = FEDERATION + '[sampling]\nprior = "uniform:0.5,1.5"\ntotal_budget = 9\n'
     files["steps.toml"] = FAITHFUL
     for name, content in files.items():
         (folder / name).write_text(content)

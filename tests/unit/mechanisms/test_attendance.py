@@ -9,8 +9,8 @@ from bonafed.learning.federation import Roster
 from bonafed.mechanisms.attendance import IN_A_SUM, Attendance
 from bonafed.mechanisms.protocol import Agreement
 from bonafed.mechanisms.sampling.contracts import BenchmarkContract
-from bonafed.remote.beforehand import before_the_run, require_honest, require_ways
-from bonafed.remote.summing import LEAST
+from bonafed.remote.participant.summing import LEAST
+from bonafed.remote.server.feasibility import before_the_run, require_honest, require_ways
 
 NAMES = ("ada", "ben", "eve", "joe")
 REPORTS = dict(zip(NAMES, (0.6, 0.9, 1.2, 1.4), strict=True))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.bounds import privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import privacy_tradeoff
 from bonafed.papers.claim import Estimate
 from bonafed.papers.faithful import curves as lab
 from bonafed.papers.faithful import figures
+from bonafed.papers.faithful.bounds import tradeoff
 from bonafed.papers.faithful.cases import Case, Outcome, outcome
-from bonafed.papers.faithful.tradeoff import tradeoff
 
 
 def made_up(case):

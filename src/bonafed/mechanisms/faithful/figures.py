@@ -11,13 +11,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
-from bonafed.mechanisms.faithful.adversaries.search import Attempt, Curve
+from bonafed.mechanisms.faithful.adversaries.search import Attempt, GainCurve
 from bonafed.presentation.figures import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Figure:
+def cheating_figure(curve: GainCurve, attempts: Sequence[Attempt], title: str) -> Figure:
     """The gain over the truth by the factor of the gradient, and by other deviations.
 
     Lines are fixed points of training (`curve`), dots runs of the gradient protocol (`attempts`).
@@ -31,12 +31,12 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
     return figure
 
 
-def _has_place(attempt: Attempt, curve: Curve) -> bool:
+def _has_place(attempt: Attempt, curve: GainCurve) -> bool:
     """Whether it is a multiple within the range of the curve."""
     return attempt.factor is not None and curve.factor[0] <= attempt.factor <= curve.factor[-1]
 
 
-def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None:
+def _draw_factors(axes: Axes, curve: GainCurve, attempts: Sequence[Attempt]) -> None:
     low, high = float(curve.factor[0]), float(curve.factor[-1])
     dots = [a for a in attempts if np.isfinite(a.gain)]
     places = [a.factor if a.factor is not None and _has_place(a, curve) else np.nan for a in dots]

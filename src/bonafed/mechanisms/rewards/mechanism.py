@@ -56,12 +56,10 @@ from bonafed.mechanisms.rewards.baselines import (
     Standalone,
 )
 from bonafed.mechanisms.rewards.cheats import CheatingFederation, cheats_from, contribution_shares
-from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import LocalRounds
-from bonafed.mechanisms.rewards.rates import Reference
-from bonafed.mechanisms.rewards.running import running_cosine
+from bonafed.mechanisms.rewards.measures import Models, running_cosine
 from bonafed.mechanisms.rewards.section import HONEST, REWARDS, STANDALONE, Rewards, check, rewards_of
-from bonafed.mechanisms.rewards.server import Own
+from bonafed.mechanisms.rewards.server import Own, Reference
 from bonafed.mechanisms.rewards.settlement import settlement
 from bonafed.mechanisms.rewards.training import Contributions, ModelRewards, RewardsState
 from bonafed.sections import named
@@ -71,7 +69,7 @@ if TYPE_CHECKING:
 
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
-    from bonafed.mechanisms.rewards.judges import Judges
+    from bonafed.mechanisms.rewards.judges import RewardsJudges
 
 Vectors = Mapping[str, NDArray[Any]]  # results of a phase, by name
 PhaseState = RewardsState | BaselineState
@@ -107,7 +105,7 @@ class RewardsMechanism(Answers):
 
     config: Config  # resolved
     members: Roster
-    judges: Judges | None = None  # the server's test samples; `with_judges`
+    judges: RewardsJudges | None = None  # the server's test samples; `with_judges`
 
     @property
     def section(self) -> Rewards:
@@ -132,7 +130,7 @@ class RewardsMechanism(Answers):
         return self._judges.test
 
     @property
-    def _judges(self) -> Judges:
+    def _judges(self) -> RewardsJudges:
         if self.judges is None:
             raise InvalidValue("rewards", "must have test samples to judge models by", "none")
         return self.judges

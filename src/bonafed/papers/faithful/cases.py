@@ -41,7 +41,8 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     train,
 )
-from bonafed.mechanisms.faithful.bounds import amplified_weights
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.theory.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, section_from, word
 
@@ -146,11 +147,20 @@ def outcome(case: Case) -> Outcome:
     )
     payment, epsilon, p = np.zeros(case.agents), 0.0, problem.weights
     if case.alpha is not None:
+        # the paper's protocol, as its figures are to be repeated
         private = private_faithful(
-            problem, _clusters(case), generator(case.seed, FaithfulStudy.NOISE),
-            variant="printed", loss_bound=1.0, alpha=case.alpha, beta=0.01,
-            training_steps=case.training_steps, payment_steps=case.payment_steps,
-        )  # fmt: skip  # the paper's protocol: its figures are to be repeated
+            problem,
+            _clusters(case),
+            generator(case.seed, FaithfulStudy.NOISE),
+            PrivateTerms(
+                variant="printed",
+                loss_bound=1.0,
+                alpha=case.alpha,
+                beta=0.01,
+                training_steps=case.training_steps,
+                payment_steps=case.payment_steps,
+            ),
+        )
         models, payment = private.model[None], private.payments
         epsilon = max(private.epsilon(k) for k in range(case.agents))
     elif case.factor is not None:

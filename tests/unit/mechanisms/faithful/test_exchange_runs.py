@@ -11,8 +11,8 @@ from tests.oracles.asking import asked_problem
 from bonafed import InvalidValue, train
 from bonafed.mechanisms.faithful import SoftmaxRegression, vcg_payments
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.exchanges import Exchanges
-from bonafed.mechanisms.faithful.protocol import outcome_of
+from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
+from bonafed.mechanisms.faithful.protocol.variants import outcome_of
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.mechanisms.faithful.state import FaithfulState, standing_from
 from bonafed.runs import config, folder, listing

@@ -19,6 +19,7 @@ from bonafed.mechanisms.faithful import (
     plan_private,
     vcg_payments,
 )
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.runs import config, folder, listing
 from bonafed.runs.prepare import prepare
@@ -261,7 +262,7 @@ def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make
     asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
     asked = replace(asked, own=replace(asked.own, training_steps=None))
     setting = prepare(asked, dataset=small)
-    plan = plan_private(setting.mechanism.course.facts, alpha=5.0, beta=1e-3)
+    plan = plan_private(setting.mechanism.course.facts, PrivateTerms(alpha=5.0, beta=1e-3))
     assert (setting.config.own.training_steps, setting.config.own.payment_steps) == (
         plan.training_steps,
         plan.payment_steps,
@@ -373,7 +374,7 @@ BAD = [
     ("faithful.regulariser=0", r"faithful\.regulariser must be positive, got 0"),
     ("faithful.regularizer=1", r"faithful\.regularizer is unknown \(did you"),
     ("training.rounds=3", r"training must not be given with faithful, got a section \[training\]"),
-    ("contract.scheme=x", r"faithful must not be given with contract"),
+    ("sampling.scheme=x", r"faithful must not be given with contract"),
     ("faithful.rule=simpson", r"faithful\.rule must be"),
     ("faithful.clusters=1", r"faithful\.clusters must be a whole number of at least 2"),
     ("faithful.agents=3", r"faithful\.agents must be a list such as"),

@@ -15,9 +15,14 @@ from tests.unit.mechanisms.faithful.adversaries.test_search import (
 from bonafed.errors import BadReport, Diverged
 from bonafed.mechanisms.faithful import RidgeRegression, faithful, minimise, vcg_payments
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.adversaries.one_against_all import lost_by_others, play, run_out
-from bonafed.mechanisms.faithful.adversaries.search import Terms, attempts, prepare
-from bonafed.mechanisms.faithful.adversaries.tricks import Trick, aimed
+from bonafed.mechanisms.faithful.adversaries.one_against_all import (
+    Trick,
+    aimed,
+    lost_by_others,
+    play,
+    run_out,
+)
+from bonafed.mechanisms.faithful.adversaries.search import AuditTerms, attempts, prepare
 
 AGENT, EPSILON = 2, 1e-4
 HOLDINGS = {"softmax": softmax_holdings, "ridge": ridge_holdings}
@@ -35,7 +40,7 @@ def passing(case):
 
 @pytest.fixture(scope="module", params=HOLDINGS)
 def case(request):
-    return prepare(HOLDINGS[request.param](3, mu=0.02), Terms("exchanges", EPSILON))
+    return prepare(HOLDINGS[request.param](3, mu=0.02), AuditTerms("exchanges", EPSILON))
 
 
 def longest(problem, first):
@@ -104,7 +109,9 @@ def test_a_run_that_stops_blames_nobody_where_everything_is_believed(case):
 def test_no_report_in_any_phase_gains_more_than_is_certified(seed, gain, pull, push, own, after):
     """Some report that nobody thought of, from some exchange on; recognised and believed."""
     make = softmax_holdings if seed % 2 else ridge_holdings
-    case = prepare(make(seed, weights=None if own is None else np.array(own)), Terms("exchanges", EPSILON))
+    case = prepare(
+        make(seed, weights=None if own is None else np.array(own)), AuditTerms("exchanges", EPSILON)
+    )
     trick = Trick("any", lambda: cheats.later(cheats.truthful, any_report(seed, gain, pull, push), after))
     for tried in attempts(case, seed % 4, [trick]):
         assert not tried.pays, tried
@@ -116,7 +123,7 @@ def test_no_report_in_any_phase_gains_more_than_is_certified(seed, gain, pull, p
 @given(seed=seeds, requests=st.integers(0, 8))
 def test_to_keep_the_last_model_costs_at_least_its_exact_payment(seed, requests):
     make = softmax_holdings if seed % 2 else ridge_holdings
-    case = prepare(make(seed), Terms("exchanges", 1e-2))
+    case = prepare(make(seed), AuditTerms("exchanges", 1e-2))
     problem, k, heard = case.problem, seed % 4, []
     done = faithful(
         problem, agents={k: cheats.drop_out(requests)}, epsilon=1e-2, on_bad_report="leave out",
