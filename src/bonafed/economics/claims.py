@@ -144,7 +144,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The finding in one word, as tables show it."""
         if self.exceeded:
             return EXCEEDED
         return {True: "holds", False: "FAILS", None: "not claimed"}[self.holds]
@@ -209,7 +209,7 @@ def checked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def kept(findings: Iterable[Finding]) -> int:
-    """How many hold."""
+    """How many of the findings hold."""
     return sum(finding.holds is True for finding in findings)
 
 
@@ -367,7 +367,7 @@ class Statement(Shown):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Statement:
-        """Of plain data."""
+        """The statement that `to_json` made these plain data of."""
         return cls(
             mechanism=data["mechanism"], run=data["run"], unit=data["unit"], decimals=data["decimals"],
             clients=tuple(data["clients"]), amounts=tuple(data["amounts"]),

@@ -67,7 +67,7 @@ class FunctionFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Nobody."""
+        """Nobody is vouched for: any answer may be dishonest."""
         return ()
 
     def report(self, question: Question) -> Mapping[str, float]:

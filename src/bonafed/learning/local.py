@@ -72,7 +72,7 @@ class EngineFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Everybody."""
+        """Everybody is vouched for: answers are computed here."""
         return self.members.names
 
     def with_noise(self, noise: Source) -> EngineFederation:
@@ -106,7 +106,7 @@ class EngineFederation:
         return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
 
     def _problem(self, objective: Objective) -> Problem:
-        """Equal weights."""
+        """The samples of all clients as a problem in which every client weighs the same."""
         rows, owner = _owners(self.parts, len(self.samples.labels))
         if objective.kind == "module":
             from bonafed.learning.problems.modules import ModuleProblem

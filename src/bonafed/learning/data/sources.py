@@ -248,8 +248,8 @@ class _DownloadProgress:
             self._say(f"{self._received / 1e6:.1f} MB received")
 
     def reset(self) -> None:
-        """Start over."""
+        """Count from zero again, as pooch asks before a new attempt."""
         self._received = 0
 
     def close(self) -> None:
-        """Nothing to do."""
+        """pooch closes its progress bars; this one holds nothing open."""

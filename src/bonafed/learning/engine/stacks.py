@@ -132,7 +132,7 @@ class LayerProgram(Program):
         return views
 
     def _by_layer(self, arrays: list[Tensor]) -> list[stacked.Weights]:
-        """Each layer's parameters."""
+        """The parameters of each layer, as views of the flat ones."""
         rest = iter(arrays)
         return [list(islice(rest, len(part.shapes))) for part in self._parts]
 

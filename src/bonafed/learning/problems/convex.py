@@ -161,7 +161,7 @@ class Problem(Agreed):
         return None
 
     def value(self, model: Floats, mix: Floats) -> float:
-        """sum_j mix_j F_j(model)."""
+        """The weighted loss sum_j mix_j F_j(model)."""
         return float(self.losses(model[None])[0] @ mix)
 
 

@@ -130,7 +130,7 @@ class JsamAuditOptions(NoiseOptions):
         return tuple(map(str, range(people))), list(both.reshape(count, people))
 
     def mechanism(self, names: tuple[str, ...], caps: float | Floats | None) -> RespondingLike:
-        """What is attacked."""
+        """The mechanism that the options name, as the audit attacks it."""
         clients = len(names)
         noise = self.noise()
         scale = _NOISE_SCALE if noise is None else self.scale(noise)

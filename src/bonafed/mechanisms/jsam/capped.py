@@ -324,7 +324,7 @@ class _Search:
         self._best[at], self._g[at], self._h[at] = value[better], g[better], h[better]
 
     def _bound(self, q: Ints, g: Ints, a: Ints, b: Ints) -> Floats:
-        """(4)."""
+        """No threshold from a to b has a smaller objective, by (4)."""
         low, high = self._threshold(g, a), self._threshold(g, b)
         leaders, lead, distance = self._places.profile(g, high)
         return self._places.level(self._queries, q, np.minimum(leaders, low), lead, low, distance).objective

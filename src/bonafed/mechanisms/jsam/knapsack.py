@@ -60,7 +60,7 @@ class Facing(NamedTuple):
 
 
 class _Leaders(NamedTuple):
-    """By (3)."""
+    """Clients that may have to lead, by (3)."""
 
     above: Ints  # (N,) how many others make it needless that a client leads
     sole: Ints  # (N,) one of them
@@ -188,7 +188,7 @@ class Points(NamedTuple):
     weight: Floats  # p^(2/3) of whoever asks
 
     def spread(self, at: Ints, root: Floats) -> Floats:
-        """W, for x^(2/3)."""
+        """W at these points if the root of the asking client's cost, x^(2/3), is `root`."""
         return np.asarray(self.rest[at] + self.weight[at] * root)
 
 

@@ -98,12 +98,12 @@ class BoughtPrivacy:
 
     @property
     def section(self) -> JsamSection:
-        """[jsam]."""
+        """The table [jsam] of the run's config."""
         return _section(self.config)
 
     @property
     def noise_at(self) -> NoiseAt:
-        """Who adds noise."""
+        """Who adds the noise: every client, or the server to the sum."""
         return cast(NoiseAt, self.section.noise_at)
 
     @property
@@ -175,11 +175,11 @@ class BoughtPrivacy:
     def spend(
         self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
     ) -> float | None:
-        """(6)"""
+        """Money that falls due in this round: all of it after the last one (6)."""
         return _terms(agreement).due_in(round_number, who.clients.tolist(), turns)
 
     def promise(self, agreement: Agreement) -> Promise | None:
-        """(4)"""
+        """The privacy that each client was promised for the run (4)."""
         section = self.section
         return Promise(
             _terms(agreement).epsilon, section.delta, section.clip,

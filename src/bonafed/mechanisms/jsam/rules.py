@@ -96,7 +96,7 @@ class Jsam(Rule):
 
     @property
     def _cap(self) -> float | None:
-        """One for all."""
+        """The cap, which is one for all where noise is on the sum."""
         assert self.max_epsilon is None or isinstance(self.max_epsilon, float)  # where noise is on the sum
         return self.max_epsilon
 

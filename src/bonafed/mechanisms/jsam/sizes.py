@@ -91,7 +91,7 @@ class Unequal(Rule):
 
     @property
     def shares(self) -> Floats:
-        """(N,) p^u"""
+        """(N,) fair probabilities p^u: shares of the records."""
         sizes = np.asarray(self.sizes, dtype=np.float64)
         return np.asarray(sizes / sizes.sum())
 

@@ -79,17 +79,17 @@ class ObjectiveTerms(NamedTuple):
         return cls(eta * distance, eta * noise, rest)
 
     def at(self, index: NDArray[np.int64]) -> ObjectiveTerms:
-        """Some of them."""
+        """The terms of the questions at these indices."""
         return ObjectiveTerms(*(term[index] for term in self))
 
     @property
     def root(self) -> Floats:
-        """eta r"""
+        """eta r: the bias and the noise of (4), as one root."""
         return np.hypot(self.bias, self.noise)
 
     @property
     def objective(self) -> Floats:
-        """J"""
+        """J, the sum of its terms."""
         return self.bias + self.root + self.rest
 
     def since(self, before: ObjectiveTerms) -> Rise:
