@@ -48,6 +48,7 @@ _CALLED = {
     "Module": "a torch.nn.Module",
     "Federation": "a federation (bonafed.learning.functions.FunctionFederation makes one)",
     "SamplingPlan": "a plan (bonafed.sampling.plan makes one)",
+    "Slice": "a mechanism (bonafed.mechanisms.protocol.Slice)",
     "Problem": "a problem, such as bonafed.faithful.SoftmaxRegression",
     "PrivatePlan": "a plan (bonafed.faithful.plan_private makes one)",
 }  # fmt: skip

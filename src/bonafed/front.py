@@ -12,8 +12,9 @@ from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
 from bonafed.learning.federation import Federation
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contract_files import read_contract
-from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.protocol import Config, Slice
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bonafed.runs.training import RunResult
 
 ConfigLike = Config | Mapping[str, Any] | str | Path  # tables by name, TOML text, or a file
-__all__ = ["compare", "read_contract", "train", "verify"]
+__all__ = ["compare", "read_contract", "register", "train", "verify"]
 
 
 @explained()
@@ -81,6 +82,16 @@ def verify(contract: PublishedContract | Path | str) -> Sequence[Finding]:
     """Check a published contract, a value or a file, without trusting whoever wrote it."""
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     return published.verify()
+
+
+def register(mechanism: Slice, *, summary: str = "", formats: Sequence[str] = ()) -> None:
+    """Let this session know a mechanism of your own, as if it were one of bonafed.
+
+    `formats` are those of its contract files. Registering a mechanism of the same name again replaces it,
+    so that a cell of a notebook can be run twice. A name, a table or a format that belongs to another
+    mechanism is refused. Commands and other processes need a package (docs/how-to/add-a-mechanism.md).
+    """
+    catalogue.register(mechanism, summary=summary, formats=formats)
 
 
 def _tables(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:

@@ -213,7 +213,12 @@ def add_price_lottery() -> None:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     entry = catalogue.Entry(
-        "price-lottery", "price_lottery", "price_lottery.slice", "a price lottery", None, "audit"
+        "price-lottery",
+        "price_lottery",
+        "bonafed.mechanisms.price_lottery.slice",
+        "a price lottery",
+        None,
+        "audit",
     )
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 

@@ -28,7 +28,11 @@ HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
 PRICE_LOTTERY = catalogue.Entry(
-    "price-lottery", "price_lottery", "price_lottery.slice", "a price for taking part", verbs="audit"
+    "price-lottery",
+    "price_lottery",
+    "bonafed.mechanisms.price_lottery.slice",
+    "a price for taking part",
+    verbs="audit",
 )
 
 

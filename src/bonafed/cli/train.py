@@ -183,12 +183,13 @@ def _resume(config: Path | None, changes: list[str], place: Path, reach: Reach, 
 
 
 def _write_example(name: str, as_json: bool) -> None:
-    from bonafed.mechanisms.catalogue import CATALOGUE
+    from bonafed.mechanisms import catalogue
 
-    if name not in CATALOGUE:
-        raise InvalidValue("--write-example", "must be one of " + ", ".join(sorted(CATALOGUE)), repr(name))
+    if name not in catalogue.CATALOGUE and name not in catalogue.mechanisms():
+        rule = "must be one of " + ", ".join(sorted(catalogue.mechanisms()))
+        raise InvalidValue("--write-example", rule, repr(name))
     path = Path(f"{name}.toml")
-    content = CATALOGUE[name].example.read_bytes()
+    content = catalogue.entry(name).example.read_bytes()
     there = path.is_file() and path.read_bytes() == content
     if path.exists() and not there:
         rule = "must not replace an existing file with other contents"

@@ -6,7 +6,7 @@
 A `Slice` is a mechanism as data: its table in a config, its contract files, its commands, and `make`, which
 turns a config and a roster into a `Mechanism`. Runs, comparisons, audits, statements, listings, figures
 and the command line know slices only through these two; `catalogue` lists them. Whoever adds a mechanism
-writes a folder with a slice and adds one line to the catalogue.
+writes a package with a slice and an entry point that names it.
 
 A mechanism is a pure value. Its state is a frozen value that can be written as arrays, so that a run that
 was killed goes on with the same bits; its randomness comes from seeds in the config, the coins of the

@@ -197,7 +197,13 @@ def toy(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     fit = catalogue.Fit(True, ("none",), True, False, "Pays for toys.", "bonafed quote toy")
     entry = catalogue.Entry(
-        "toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise", ("toy-contract",)
+        "toy",
+        "toy",
+        "bonafed.mechanisms.toy.slice",
+        "pay for toys",
+        fit,
+        "quote audit advise",
+        ("toy-contract",),
     )
     monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": entry})
     monkeypatch.setattr("bonafed.mechanisms.advice.ADVICE", {})  # no advice but the toy's

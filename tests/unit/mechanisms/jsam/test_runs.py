@@ -54,7 +54,7 @@ BAD = [
         ["training.aggregation=memory"],
         "training.aggregation must be plain with jsam, whose plan counts the noise of every release once, ",
     ),
-    (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
+    (CONTRACT, "jsam must not be given with sampling, got a section [jsam]"),
     (PRIVACY, "privacy must not be given with jsam, got a section [privacy]"),
 ]
 
