@@ -114,10 +114,10 @@ def printed_noise(a):
 
 
 def tradeoff(a):
-    found = b.privacy_tradeoff(
-        a["eta2"], a["d"], a["Lf"], a["K"], a["alpha"], a["beta"], a["mu"], a["n1"], a["Lg"],
-        corrected=a.get("corrected", False),
-    )  # fmt: skip
+    setting = b.TradeoffSetting(
+        a["eta2"], a["d"], a["Lf"], a["K"], a["alpha"], a["beta"], a["mu"], a["n1"], a["Lg"]
+    )
+    found = b.privacy_tradeoff(setting, corrected=a.get("corrected", False))
     return dict(zip(("A", "B", "C", "T", "loss58", "floor_eval"), found, strict=True))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, TradeoffSetting, privacy_tradeoff
 from bonafed.papers.claim import Row
 from bonafed.papers.tables import increasing
 
@@ -64,9 +64,8 @@ def tradeoff(
     step = shares / ((k - 1) * smooth)
 
     def at(eta: float, a: float, corrected: bool) -> Tradeoff:
-        return privacy_tradeoff(
-            eta, dimension, math.sqrt(2.0), k, a, beta, mu, smallest, smooth, corrected
-        )  # fmt: skip
+        setting = TradeoffSetting(eta, dimension, math.sqrt(2.0), k, a, beta, mu, smallest, smooth)
+        return privacy_tradeoff(setting, corrected)
 
     def steps(table: list[list[Tradeoff]]) -> NDArray[np.int64]:
         return np.array([[t.steps for t in row] for row in table], dtype=np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import Tradeoff, TradeoffSetting, privacy_tradeoff
 from bonafed.papers.claim import (
     Check,
     Claim,
@@ -43,10 +43,11 @@ def rows(bound: Bound, _: Results) -> list[Row]:
         if bound.jumbled:
             points = points[::-1]
         for number_, (step, alpha) in enumerate(points):
-            found: Tradeoff = privacy_tradeoff(
+            setting = TradeoffSetting(
                 step, bound.dimension, 2**0.5, bound.agents, float(alpha), _BETA, bound.regulariser,
                 bound.smallest, smooth,
             )  # fmt: skip
+            found: Tradeoff = privacy_tradeoff(setting)
             listed.append({
                 "way": way, "point": number_, "eta2": float(step), "alpha": float(alpha),
                 "steps": found.steps, "bound": found.loss if found.steps else found.start,
