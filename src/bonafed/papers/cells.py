@@ -337,8 +337,6 @@ def training_cell(
     from bonafed.mechanisms import catalogue
 
     slice_module = catalogue.of_table(tables).module
-    run = {**tables.get("run", {}), "cores": 1}  # cells have the cores
-    arguments = {"tables": json.loads(json.dumps({**tables, "run": run})), "metrics": list(metrics)}
     code = ("bonafed.runs.training", "bonafed.runs.prepare", slice_module)
     plain: JSONObject = json.loads(json.dumps(arguments))
     return Cell(name, compute, plain, (tables["data"]["name"],), code, weight)

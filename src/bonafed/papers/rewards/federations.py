@@ -138,7 +138,6 @@ def setting_cell(
         },
     }  # fmt: skip
     arguments = {"partition": place.partition, "sizes": sizes._asdict(), "tables": tables}
-    slice_module = catalogue.of_table(tables).module
     name = f"rewards {place.data.rpartition('/')[2]}, {place.partition}, seed {place.seed}"
     phases = 2 + len(rewards.get("baselines", ()))
     named = f"{name}, {place.variant}" if place.variant else name
