@@ -18,7 +18,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import Privacy
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.faithful.report import FaithfulAuditOptions as FaithfulAudit
+from bonafed.mechanisms.faithful.report import FaithfulAuditOptions
 from bonafed.mechanisms.faithful.report import audit as audit_faithful
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy
 from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, PromiseOptions
@@ -66,7 +66,7 @@ def with_a_delta():
 
 
 def _is_other(kind, name):
-    if kind is FaithfulAudit:
+    if kind is FaithfulAuditOptions:
         return name == "delta"
     return kind.__name__ in OTHERS
 
@@ -109,8 +109,8 @@ CASES = {  # every client has 25 records or so
     NoiseOptions: lambda delta: of_jsam(NoiseOptions)(delta).noise(),
     JsamQuoteOptions: quoted,
     JsamAudit: of_jsam(JsamAudit),
-    FaithfulAudit: lambda delta: audit_faithful(
-        FaithfulAudit(samples=250, agents=10, delta=0.0, variant="private", beta=delta, trials=2)
+    FaithfulAuditOptions: lambda delta: audit_faithful(
+        FaithfulAuditOptions(samples=250, agents=10, delta=0.0, variant="private", beta=delta, trials=2)
     ),
 }  # fmt: skip
 
@@ -122,7 +122,9 @@ def test_every_delta_is_held_against_records(kind, item):
         with pytest.raises(InvalidValue, match="must be between 0 and 1, ends excluded"):
             check(item.name, value)
     assert is_required(item) or item.default is None or item.default <= 1e-5
-    least = 1 / 20 if kind is FaithfulAudit else 1 / 25  # its data are drawn: some have more than others
+    least = (
+        1 / 20 if kind is FaithfulAuditOptions else 1 / 25
+    )  # its data are drawn: some have more than others
     for delta in (2 * least, 0.5, 0.999):
         with pytest.raises(InvalidValue, match=r"(delta|beta) must be below 1/\d+, as a client holds"):
             CASES[kind](delta)

@@ -23,9 +23,9 @@ PrivacySettlement Rule Unequal admit allocate allocate_unequal complete_informat
 contract eta_for_budget eta_for_expected_budget largest_losses least_objective noise_scale objective
 settle unbiased"""
 FAITHFUL = """Aggregation FaithfulOutcome FederatedProblem Payments PrivateFaithfulPlan PrivateOutcome
-PrivateTerms Problem PublicFacts RidgeRegression SoftmaxRegression calibrate cluster_count
-cluster_payments faithful minimise newton_payments pay plan_private privacy_loss private_faithful
-random_clusters train vcg_payments"""
+PrivateTerms Problem ProtocolRules PublicFacts RidgeRegression SoftmaxRegression StepwiseTerms
+calibrate cluster_count cluster_payments faithful minimise newton_payments pay plan_private
+privacy_loss private_faithful random_clusters train vcg_payments"""
 
 
 def test_public_names_are_as_listed():

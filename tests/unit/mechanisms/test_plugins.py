@@ -15,6 +15,7 @@ from bonafed.errors import InvalidValue, UnusablePlugin
 from bonafed.mechanisms import advice, catalogue, fedavg
 from bonafed.mechanisms.protocol import Slice
 from bonafed.runs import config as configs
+from bonafed.runs.compare import Compare
 from bonafed.sections import Section
 
 TABLES = {
