@@ -7,7 +7,6 @@ import sys
 import warnings
 
 import pytest
-from bonafed.runs.comparing import Compare
 from tests.oracles.plugins import GOOD, SLICE, entry_file, install
 
 import bonafed
