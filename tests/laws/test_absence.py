@@ -45,6 +45,7 @@ CASES = {
     "sampling, private": ("sampling", PRIVATE),
     "jsam, largest losses": ("jsam", LOSSES),
     "price-lottery, private": ("price-lottery", PRIVATE),
+    "posted-price, private": ("posted-price", PRIVATE),
 }
 
 
@@ -157,7 +158,11 @@ def test_absence_is_skipped_named_and_not_paid(case, script):
         assert not any(record["releases"] for record in own)
 
 
-PAID = [case for case, (name, _) in CASES.items() if name in ("sampling", "jsam", "price-lottery")]
+PAID = [
+    case
+    for case, (name, _) in CASES.items()
+    if name in ("sampling", "jsam", "price-lottery", "posted-price")
+]
 
 
 @pytest.mark.parametrize("case", [case for case in PAID if "losses" not in case])

@@ -94,7 +94,7 @@ def miniature(name, *changes):
         if "batch_size" in table:
             table["batch_size"] = 8
         for key in table:
-            if "budget" in key:  # as much for each client and round as in the example
+            if "budget" in key or key == "cap":  # as much for each client and round as in the example
                 table[key] *= len(OWNERS) * ROUNDS / people
     part = catalogue.entry(name).load()
     if part.section is not None and "noise" in {item.name for item in fields(part.section)}:
