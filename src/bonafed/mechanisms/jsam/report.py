@@ -9,10 +9,10 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import empty_in_words, unheld_in_words
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective
