@@ -256,7 +256,7 @@ class AskFailed(BonafedError):
     """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
 
     By exchanges `faithful(..., resume=error.standing)` goes on where this ended; by steps
-    `faithful(..., start=error.model, training_steps=those left)` does, of a problem without the agents of
+    `faithful(..., start=error.model)` with the steps left does, of a problem without the agents of
     `left_out`, if any.
     """
 

@@ -7,7 +7,6 @@ import sys
 import warnings
 
 import pytest
-from bonafed.runs.comparing import Compare
 from tests.oracles.plugins import GOOD, SLICE, entry_file, install
 
 import bonafed
@@ -15,6 +14,7 @@ from bonafed.errors import InvalidValue, UnusablePlugin
 from bonafed.mechanisms import advice, catalogue, fedavg
 from bonafed.mechanisms.protocol import Slice
 from bonafed.runs import config as configs
+from bonafed.runs.compare import Compare
 from bonafed.sections import Section
 
 TABLES = {

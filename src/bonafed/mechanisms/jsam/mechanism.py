@@ -101,12 +101,12 @@ class BoughtPrivacy:
 
     @property
     def section(self) -> JsamSection:
-        """[jsam]."""
+        """The table [jsam] of the run's config."""
         return _section(self.config)
 
     @property
     def noise_at(self) -> NoiseAt:
-        """Who adds noise."""
+        """Who adds the noise: every client, or the server to the sum."""
         return cast(NoiseAt, self.section.noise_at)
 
     @property
@@ -134,7 +134,7 @@ class BoughtPrivacy:
     def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
         """(2) of a scheme that is not published."""
         section, beyond = self.section, 2 * self.section.prior.high + 1
-        here = [place for place, name in enumerate(members.names) if name in reports]
+        here = [index for index, name in enumerate(members.names) if name in reports]
         with named("jsam", losses="scheme"):
             sizes = section.sizes(members)
             settlement = settle_scheme(
@@ -148,7 +148,7 @@ class BoughtPrivacy:
                 records=None if sizes is None else averaged(self.noise, sizes),
             )  # fmt: skip
         return JsamTerms(
-            tuple(members.names[place] for place in here), in_order(settlement, here), section.prior,
+            tuple(members.names[index] for index in here), in_order(settlement, here), section.prior,
             section.clients_per_round, self.config.local.rounds,
             section.delta, section.decimals, section.expected_budget, section.budget,
             noise_at=self.noise_at, held=None if sizes is None else tuple(sizes[here].tolist()),
@@ -178,11 +178,11 @@ class BoughtPrivacy:
     def spend(
         self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
     ) -> float | None:
-        """(6)"""
+        """Money that falls due in this round: all of it after the last one (6)."""
         return _terms(agreement).due_in(round_number, who.clients.tolist(), turns)
 
     def promise(self, agreement: Agreement) -> Promise | None:
-        """(4)"""
+        """The privacy that each client was promised for the run (4)."""
         section = self.section
         return Promise(
             _terms(agreement).epsilon, section.delta, section.clip,

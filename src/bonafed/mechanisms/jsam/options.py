@@ -151,7 +151,7 @@ class NoiseOptions(Section):
         return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:
-        """Q itself."""
+        """Q, from its ingredients where these are given."""
         return scale_of(noise, self.delta or 0.0, self.rounds or 0, by_size=self.sizes is not None)
 
     def delta_notes(self, sizes: Ints | None) -> list[str]:

@@ -257,7 +257,7 @@ class JsamTerms(PaidTerms):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(self.rows(), with_payments=True, noise_at=self.noise_at)
+        return terms_figure(self.rows(), self.noise_at)
 
 
 def _written(minor: int, decimals: int) -> str:

@@ -24,7 +24,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.contracts.attendance import Attendance
 from bonafed.economics.contracts import Allocation, Menu
-from bonafed.economics.curves import Curve, cost_curve, virtual_curve
+from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve
 from bonafed.economics.expectation import expectation
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
@@ -290,7 +290,9 @@ def menus_at_scale(groups: Sequence[Group], tau: float | None, share: float) -> 
     )
 
 
-def common_scale(groups: Sequence[Group], curve_of: Callable[[Prior], Curve], per_round: float) -> float:
+def common_scale(
+    groups: Sequence[Group], curve_of: Callable[[Prior], SpendCurve], per_round: float
+) -> float:
     """tau at which all groups together spend `per_round`; concave in tau as for one client."""
     by_prior: dict[Prior, tuple[list[float], list[int]]] = {}
     for group in groups:
