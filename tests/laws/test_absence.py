@@ -51,7 +51,7 @@ CASES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 
