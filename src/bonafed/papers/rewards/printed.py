@@ -228,7 +228,7 @@ def printed_wins(metric: str) -> tuple[int, int]:
     paper, settings = printed_scores(), _settings()
     best = [max(paper[data, split, method][metric] for method in _ORDER) for data, split in settings]
     own = [paper[data, split, "iafl"][metric] for data, split in settings]
-    return sum(mine >= most for mine, most in zip(own, best, strict=True)), len(settings)
+    return sum(ours >= most for ours, most in zip(own, best, strict=True)), len(settings)
 
 
 def printed_mean(metric: str, data: str = "") -> float:
