@@ -147,7 +147,7 @@ class Federated(Settings):
         return usual if self.model == BY_DATA else self.model
 
     def training_for(self, data: str) -> JSONObject:
-        """The table [training]."""
+        """The table [training] of a config for a data set."""
         table: JSONObject = {
             "rounds": _rounds(data) if self.rounds == BY_DATA else self.rounds,
             "batch_size": self.batch_size,

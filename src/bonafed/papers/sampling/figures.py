@@ -205,7 +205,7 @@ def comparable_figure(table: Sequence[Row]) -> Figure:
 
 
 def distance_figure(table: Sequence[Row]) -> Figure:
-    """Distance against reports."""
+    """Distance from the optimum against the number of reports."""
     figure, (axes,) = panels(1, 5.5)
     names = {"printed": "as printed", "safe": "corrected, with ironing"}
     for position, (variant, own) in enumerate(reversed([*groups(table, "algorithm").items()])):
