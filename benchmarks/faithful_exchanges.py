@@ -44,6 +44,7 @@ from bonafed.learning.federation import Federation, Reply, Slopes, Task, answer_
 from bonafed.learning.problems.convex import scaled_features
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful import FaithfulOutcome, SoftmaxRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from bonafed.runs.config import read
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
@@ -137,10 +138,10 @@ def federation(agents: int, seed: int, most: int | None = None) -> Samples:
 def by_reports(problem: SoftmaxRegression, epsilon: float, way: str) -> Measured:
     """By one of our protocols."""
     clock, cpu = time.perf_counter(), time.process_time()
-    outcome = faithful(problem, epsilon=epsilon, variant=way)  # type: ignore[arg-type]
+    outcome = faithful(problem, rules=ProtocolRules(epsilon=epsilon, variant=way))  # type: ignore[arg-type]
     taken, used = time.perf_counter() - clock, time.process_time() - cpu
     counted = Counted(ProblemFederation.of(problem))
-    again = faithful(problem, counted, epsilon=epsilon, variant=way)  # type: ignore[arg-type]
+    again = faithful(problem, counted, rules=ProtocolRules(epsilon=epsilon, variant=way))  # type: ignore[arg-type]
     apart = float(np.abs(again.payments.amount - outcome.payments.amount).max())
     agree(apart <= 1e-9, f"{way}: the run that is counted differs by {apart:.1e}")
     if outcome.exchanges is not None:

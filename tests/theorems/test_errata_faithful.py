@@ -30,6 +30,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
 from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
 from bonafed.mechanisms.faithful.theory import bounds as b
 from tests.oracles.faithful import MU, digits_problem, owners, rows
 
@@ -61,7 +62,7 @@ def test_e1_the_printed_sign_makes_payments_negative(solved):
         printed += (moved - at) @ g / problem.weights[k]  # (24b): W[t+1] - W[t]
         at = moved
     options = {"rule": "left", "variant": "printed", "payment_steps": steps}
-    paid, _ = pay(problem, model, Aggregation(problem), **options)
+    paid, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(**options))
     assert printed < 0 < exact[k]
     assert paid.amount[k] == pytest.approx(-printed, rel=1e-12)
 
@@ -71,9 +72,14 @@ def test_e3_the_printed_step_contracts_k_times_slower_than_its_proof_says():
     problem = two_curvatures(agents, steep, flat)
     model = minimise(problem, problem.weights)
     options = {"rule": "left", "epsilon": 1e9}
-    start, _ = pay(problem, model, Aggregation(problem), payment_steps=0, **options)
-    short, _ = pay(problem, model, Aggregation(problem), payment_steps=steps, variant="printed", **options)
-    right, _ = pay(problem, model, Aggregation(problem), payment_steps=steps, **options)
+    start, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(payment_steps=0, **options))
+    short, _ = pay(
+        problem,
+        model,
+        Aggregation(problem),
+        StepwiseTerms(payment_steps=steps, variant="printed", **options),
+    )
+    right, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(payment_steps=steps, **options))
     claimed = (1 - flat / steep) ** steps  # (98), of what is left of f_-k
     printed, corrected = short.error / start.error, right.error / start.error
     assert printed == pytest.approx(
@@ -86,8 +92,8 @@ def test_e3_the_printed_step_contracts_k_times_slower_than_its_proof_says():
 
 def test_e3_the_printed_step_collects_a_fifth(solved):
     problem, model, exact = solved
-    short, _ = pay(problem, model, Aggregation(problem), rule="left", variant="printed")
-    right, _ = pay(problem, model, Aggregation(problem), rule="left", epsilon=1e9)
+    short, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", variant="printed"))
+    right, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", epsilon=1e9))
     assert (short.steps, right.steps) == (20, 20)
     assert np.mean(short.amount / exact) == pytest.approx(0.2115, abs=1e-4)
     assert np.mean(right.amount / exact) == pytest.approx(0.7898, abs=1e-4)
@@ -98,7 +104,9 @@ def test_e4_proposition_5_is_no_bound_against_vcg(solved):
     step = 1e-3 / (problem.agents * problem.smoothness)
     bound = b.integration_error_bound(0.1, problem.smoothness, 0.4659244981, 20, step)
     share = step * (1 - 0.1) * problem.smoothness  # the same step as a share of the safe one
-    paid, _ = pay(problem, model, Aggregation(problem), rule="left", step_share=share, epsilon=1e9)
+    paid, _ = pay(
+        problem, model, Aggregation(problem), StepwiseTerms(rule="left", step_share=share, epsilon=1e9)
+    )
     assert bound == pytest.approx(8.648e-7, rel=1e-3)
     assert np.abs(exact - paid.amount).max() > 0.2  # a quarter of a million times the bound
     # what it does bound: the payment against the drop of the loss on the way
@@ -185,7 +193,7 @@ def test_e9_the_others_are_less_convex_than_everybody():
     assert printed == pytest.approx(epsilon, rel=1e-6)  # the printed test is content here
     left = problem.value(at, problem.without_each()[0]) - problem.value(lowest, problem.without_each()[0])
     assert left / p[0] == pytest.approx(epsilon / (1 - p[0]), rel=1e-6)
-    paid, _ = pay(problem, at, Aggregation(problem), payment_steps=0, epsilon=1e9)
+    paid, _ = pay(problem, at, Aggregation(problem), StepwiseTerms(payment_steps=0, epsilon=1e9))
     assert paid.error[0] == pytest.approx(left / p[0], rel=1e-6)
 
 
@@ -401,7 +409,7 @@ def test_an_agent_under_the_printed_stop_gains_by_lying(solved):
         mix[3] *= factor
         model = minimise(problem, mix)
         reports = Aggregation(problem, {3: amplify(factor)})
-        paid, _ = pay(problem, model, reports, payers=[3], **options)
+        paid, _ = pay(problem, model, reports, StepwiseTerms(**options), payers=[3])
         return problem.losses(model[None])[0, 3] + paid.amount[3]
 
     assert overall(3.0, rule="left", variant="printed") < overall(1.0, rule="left", variant="printed") - 0.1

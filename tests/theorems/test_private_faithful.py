@@ -69,10 +69,9 @@ def test_payments_no_longer_measure_unfinished_training():
     assert corrected == pytest.approx(exact, abs=0.1 * exact.mean())
 
 
-@pytest.mark.parametrize("variant", ["printed", "continued"])
-def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agent_shaped(variant):
+def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agent_shaped():
     problem = hospitals(mu=0.003)
-    terms = PrivateTerms(1e5, 1e-5, variant, training_steps=40, payment_steps=10)
+    terms = PrivateTerms(1e5, 1e-5, "printed", training_steps=40, payment_steps=10)
     tried = private_attack(problem, singles(4), 3, terms, seeds=6)
     amplified = next(attempt for attempt in tried if attempt.factor == 1.4)
     assert amplified.pays
@@ -80,8 +79,9 @@ def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agen
     faithful, common = private_verdicts(problem, tried)
     assert (faithful.holds, common.holds) == (False, False)
     assert "gains" in faithful.text
-    pushed = tried[-1]  # harms the printed shared model, which nobody repairs; not the continued one
-    assert (pushed.gain > 0.2) == pushed.pays == (variant == "continued")
+    pushed = tried[-1]  # harms the shared model, which nobody repairs
+    assert pushed.gain <= 0.2
+    assert not pushed.pays
 
 
 UNEQUAL = [0.1, 0.2, 0.3, 0.4]
@@ -336,7 +336,7 @@ def test_noise_at_the_agents_is_the_same_as_on_the_sum_but_for_its_size():
         )
 
 
-@pytest.mark.parametrize("variant", ["corrected", "printed", "continued"])
+@pytest.mark.parametrize("variant", ["corrected", "printed"])
 @pytest.mark.parametrize("clusters", [2, 4])
 def test_agents_are_asked_once_for_every_step_and_once_for_all_payments(monkeypatch, variant, clusters):
     problem, asked, total = hospitals(), [], ProblemFederation.total
@@ -353,11 +353,10 @@ def test_agents_are_asked_once_for_every_step_and_once_for_all_payments(monkeypa
         np.random.default_rng(0),
         PrivateTerms(alpha=2.0, beta=1e-4, training_steps=7, payment_steps=5, variant=variant),
     )
-    alone = 7 + (5 if variant == "continued" else 0)
-    assert asked == [(4, 0)] * alone + [(4, clusters)] * 5 + [(4, 4)]
+    assert asked == [(4, 0)] * 7 + [(4, clusters)] * 5 + [(4, 4)]
 
 
-@pytest.mark.parametrize("variant", ["corrected", "printed", "continued"])
+@pytest.mark.parametrize("variant", ["corrected", "printed"])
 @pytest.mark.parametrize("clusters", [2, 3, 4])
 @pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3, 0.4]])
 def test_runs_side_by_side_are_those_one_after_the_other(variant, clusters, weights):
@@ -510,7 +509,6 @@ def test_a_statement_says_what_is_certain_of_the_run_at_hand():
             "says nothing: a model that knows nothing loses 1.1; what a false report gains",
         ),
         ({"variant": "printed"}, "begin where it brought the shared one, so overstating may pay"),
-        ({"variant": "continued"}, "begin where it brought the shared one, so overstating may pay"),
         ({"longest": None}, "gradients may have been clipped"),
         ({"clip": 1.0}, "gradients may have been clipped"),
         ({"smoothness": 0.1}, "the steps may be too long"),

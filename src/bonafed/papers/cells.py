@@ -336,8 +336,7 @@ def training_cell(
     """A cell that trains under the mechanism of a config, with the data that the config names."""
     from bonafed.mechanisms import catalogue
 
-    entry = catalogue.of_table(tables)
-    slice_module = f"{catalogue.__name__.rpartition('.')[0]}.{entry.place}"
+    slice_module = catalogue.of_table(tables).module
     code = ("bonafed.runs.training", "bonafed.runs.prepare", slice_module)
     plain: JSONObject = json.loads(json.dumps(arguments))
     return Cell(name, compute, plain, (tables["data"]["name"],), code, weight)

@@ -25,7 +25,7 @@ _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("numpy", "scipy", "torch")
 _SHOWING = ("sketch", "documents", "figures", "statement_figure")  # names of modules that only show
 _READING = (  # names of modules that only read data
-    "datasets", "formats", "archives", "official_formats",
+    "datasets", "sources", "formats", "archives", "official_formats",
 )  # fmt: skip
 _LEFT_OUT = (*_SHOWING, *_READING, "catalogue")
 _HELP = ("help", "metavar", "example")  # arguments and keys whose texts are for people

@@ -23,8 +23,8 @@ from bonafed.mechanisms.faithful.protocol.payments import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.protocol.requests import Aggregation
-from bonafed.mechanisms.faithful.protocol.stepwise import pay, train
-from bonafed.mechanisms.faithful.protocol.variants import faithful
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms, pay, train
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules, faithful
 
 __all__ = [
     "Aggregation",
@@ -35,9 +35,11 @@ __all__ = [
     "PrivateOutcome",
     "PrivateTerms",
     "Problem",
+    "ProtocolRules",
     "PublicFacts",
     "RidgeRegression",
     "SoftmaxRegression",
+    "StepwiseTerms",
     "calibrate",
     "cluster_count",
     "cluster_payments",

@@ -112,16 +112,17 @@ def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:
 
 
 def curve_figure(
-    title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str], at: float | None = None,
-    *, mark: str, log_x: bool = False, log_y: bool = False,
+    title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str],
+    marked: tuple[str, float] | None = None, *, log_x: bool = False, log_y: bool = False,
 ) -> Figure:  # fmt: skip
-    """Lines over a choice, which is marked, and what the mark is."""
+    """Lines over a choice; `marked` is a value of it with its name."""
     figure = sheet(6.4, 4.0)
     axes = figure.subplots()
     for (name, y), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
         axes.plot(x, y, color=colour, lw=2, label=name)
-    if at is not None:
-        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{mark}, {at:.4g}")
+    if marked is not None:
+        name, at = marked
+        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{name}, {at:.4g}")
     axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
     if log_x:
         axes.set_xscale("log")

@@ -23,6 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
@@ -37,7 +40,7 @@ from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.accounts import accounts_from, accounts_of
 from bonafed.mechanisms.faithful.adversaries.agents import agent_kind, agents_from
 from bonafed.mechanisms.faithful.private.mechanism import PrivateLearning
-from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges, ExchangesProgress
+from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
 from bonafed.mechanisms.faithful.protocol.payments import (
     BadReportPolicy,
     FaithfulOutcome,
@@ -50,15 +53,16 @@ from bonafed.mechanisms.faithful.protocol.reports import ReportCheck, Watch
 from bonafed.mechanisms.faithful.protocol.requests import deviating
 from bonafed.mechanisms.faithful.protocol.stepwise import (
     PaymentRule,
-    StepVariant,
     StepwiseProgress,
-    StepwiseProtocol,
-    StepwiseTerms,
 )
 from bonafed.mechanisms.faithful.protocol.variants import (
     STEPWISE,
+    ProtocolRules,
+    ProtocolVariant,
+    exchanges_of,
     outcome_of,
     require_stepwise,
+    steps_of,
     variant_for,
 )
 from bonafed.mechanisms.faithful.section import Faithful, own_section
@@ -72,16 +76,7 @@ from bonafed.mechanisms.faithful.settlement import (
     weights_of,
 )
 from bonafed.mechanisms.faithful.state import FaithfulState, progress_from, standing_from
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -180,7 +175,7 @@ class FaithfulLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 
@@ -233,23 +228,13 @@ class FaithfulLearning(Answers):
     def _watch(self) -> Watch:
         return Watch(self.problem, cast(ReportCheck, self.section.check_reports))
 
-    def _course(self, federation: Federation) -> StepwiseProtocol:
+    @property
+    def _rules(self) -> ProtocolRules:
         section = self.section
-        terms = StepwiseTerms(
-            cast(int, section.payment_steps), section.epsilon, cast(float, section.step_share),
-            cast(PaymentRule, section.rule), cast(StepVariant, section.variant),
-        )  # fmt: skip
-        return StepwiseProtocol(
-            self.problem, federation, cast(int, self.rounds), terms, self.objective,
+        return ProtocolRules(
+            section.epsilon, cast(ProtocolVariant, section.variant), section.training_steps,
+            section.payment_steps, section.step_share, cast(PaymentRule | None, section.rule),
             cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
-        )  # fmt: skip
-
-    def _exchanges(self, federation: Federation) -> Exchanges:
-        section = self.section
-        return Exchanges(
-            self.problem, federation, section.epsilon, self.objective,
-            cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
-            pays=self._by_reports,
         )  # fmt: skip
 
     @property
@@ -263,12 +248,12 @@ class FaithfulLearning(Answers):
         """
         if isinstance(state.progress, ExchangesProgress):
             return self._exchange(state, state.progress, federation)
-        course = self._course(federation)
-        progress = course.advance(state.progress, state.start)
+        protocol = steps_of(self.problem, federation, self._rules, self.objective)
+        progress = protocol.advance(state.progress, state.start)
         if progress.steps == self.rounds and self._by_reports:
-            progress = course.advance(progress, state.start)
+            progress = protocol.advance(progress, state.start)
         following = replace(state, progress=progress)
-        names = [self.members.names[k] for k in course.members(progress)]
+        names = [self.members.names[k] for k in protocol.members(progress)]
         taking_part = set(names)
         loss = self._train_loss(following, federation)
         # whoever is left out failed before the first step of the training without it
@@ -283,14 +268,16 @@ class FaithfulLearning(Answers):
     def _exchange(
         self, state: FaithfulState, at: ExchangesProgress, federation: Federation
     ) -> tuple[FaithfulState, Round]:
-        course = self._exchanges(federation)
-        asked, following = course.members(at), course.advance(at)
+        protocol = exchanges_of(
+            self.problem, federation, self._rules, self.objective, pays=self._by_reports
+        )
+        asked, following = protocol.members(at), protocol.advance(at)
         after = replace(state, progress=following)
-        names, left = self.members.names, set(course.members(following))
+        names, left = self.members.names, set(protocol.members(following))
         failed = [names[k] for k in asked if k not in left]
         return after, Round(
             [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
-            train_loss=self._train_loss(after, federation), doing=course.describe(following),
+            train_loss=self._train_loss(after, federation), doing=protocol.describe(following),
         )  # fmt: skip
 
     def _train_loss(self, state: FaithfulState, federation: Federation) -> float | None:

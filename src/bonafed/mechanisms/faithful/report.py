@@ -33,12 +33,10 @@ if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command
     from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan
 
 Variant = Literal[
-    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-continued",
-    "private-printed",
+    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-printed",
 ]  # fmt: skip
 PRIVATE: Mapping[str, PrivateVariant] = {
     "private": "corrected",
-    "private-continued": "continued",
     "private-printed": "printed",
 }
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
@@ -57,8 +55,6 @@ _NOTES: Mapping[str, str] = {
 _PRIVATE_NOTES: Mapping[str, str] = {
     "corrected": "What an agent gains by a lie lowers the federation's loss: it shortens training that "
     "noise or too few steps left unfinished.",
-    "continued": "The models without an agent begin where it has brought the shared one: whoever spoils "
-    "that point and repairs it afterwards pays less, without limit.",
     "printed": "The models without an agent begin at the shared one, which it has shaped, and go on "
     "training: it is charged for what was left to do, and overstating leaves less.",
 }
@@ -105,7 +101,7 @@ class FaithfulAuditOptions(Section):
         help="The mechanism to attack: exchanges (the default of training); stepwise (plain gradient "
         "steps); left (those, and payments by the left rule); printed (the paper's "
         "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
-        "leave-one-out models; the budget may not balance); private (with noise); or private-continued and "
+        "leave-one-out models; the budget may not balance); private (with noise); or "
         "private-printed (payments measured from the shared model), which can be gamed.",
     )
     clusters: int | None = key(

@@ -21,6 +21,7 @@ from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.theory.bounds import (
     AgentPopulation,
     Tradeoff,
+    TradeoffSetting,
     federated_risk,
     federation_advantage,
     local_risk,
@@ -87,9 +88,8 @@ def tradeoff(
     step = shares / ((k - 1) * smooth)
 
     def at(eta: float, a: float, corrected: bool) -> Tradeoff:
-        return privacy_tradeoff(
-            eta, dimension, math.sqrt(2.0), k, a, beta, mu, smallest, smooth, corrected
-        )  # fmt: skip
+        setting = TradeoffSetting(eta, dimension, math.sqrt(2.0), k, a, beta, mu, smallest, smooth)
+        return privacy_tradeoff(setting, corrected)
 
     def steps(table: list[list[Tradeoff]]) -> NDArray[np.int64]:
         return np.array([[t.steps for t in row] for row in table], dtype=np.int64)
@@ -216,10 +216,11 @@ def guidelines_rows(bound: Bound, _: Results) -> list[Row]:
         if bound.jumbled:
             points = points[::-1]
         for point, (step, alpha) in enumerate(points):
-            reached: Tradeoff = privacy_tradeoff(
+            setting = TradeoffSetting(
                 step, bound.dimension, 2**0.5, bound.agents, float(alpha), _BETA, bound.regulariser,
                 bound.smallest, smooth,
             )  # fmt: skip
+            reached = privacy_tradeoff(setting)
             rows.append({
                 "way": way, "point": point, "eta2": float(step), "alpha": float(alpha),
                 "steps": reached.steps, "bound": reached.loss if reached.steps else reached.start,

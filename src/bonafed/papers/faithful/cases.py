@@ -42,13 +42,13 @@ from bonafed.mechanisms.faithful import (
     train,
 )
 from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
 from bonafed.mechanisms.faithful.theory.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, section_from, word
 
 if TYPE_CHECKING:
-    from bonafed.learning.data.arrays import Features
-    from bonafed.learning.data.datasets import Dataset
+    from bonafed.learning.data.datasets import Dataset, Features
     from bonafed.presentation.documents import JSONObject
 
 Scheme = Literal["faithful", "stepwise", "private", "manipulated", "local"]
@@ -170,7 +170,9 @@ def outcome(case: Case) -> Outcome:
         models = _local_models(case, share)
     elif case.scheme == "stepwise":
         reached, reports = train(problem, None, case.training_steps)
-        paid, _ = pay(problem, reached, reports, payment_steps=case.payment_steps, epsilon=_ANY)
+        paid, _ = pay(
+            problem, reached, reports, StepwiseTerms(payment_steps=case.payment_steps, epsilon=_ANY)
+        )
         models, payment = reached[None], paid.amount
     else:
         models = optimum(problem, p)[None]

@@ -20,6 +20,7 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.runs import config, folder, listing
 from bonafed.runs.prepare import prepare
@@ -65,7 +66,9 @@ def run(make, small, tmp_path):
 def test_the_statement_is_that_of_the_protocol(make, small, tmp_path):
     setting = prepare(make(), dataset=small)
     said = said_by(setting, str(tmp_path / "run"))  # or a Path
-    outcome = faithful(oracle(setting), variant="stepwise", training_steps=200, epsilon=1e-4)
+    outcome = faithful(
+        oracle(setting), rules=ProtocolRules(variant="stepwise", training_steps=200, epsilon=1e-4)
+    )
     assert [row["payment"] for row in said["agents"]] == outcome.payments.amount.tolist()
     assert [row["loss"] for row in said["agents"]] == outcome.losses.tolist()
     assert said["totals"]["payments in all"] == outcome.payments.total

@@ -61,8 +61,8 @@ from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, FaithfulOutcome, cluster_payments
 from bonafed.mechanisms.faithful.protocol.reports import GROWTH, ReportCheck
 from bonafed.mechanisms.faithful.protocol.requests import Aggregation, federation_of
-from bonafed.mechanisms.faithful.protocol.stepwise import pay, train
-from bonafed.mechanisms.faithful.protocol.variants import faithful
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms, pay, train
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules, faithful
 
 Variant = Literal["exchanges", "stepwise", "left", "printed", "fedavg", "clusters"]
 FACTORS = (0.25, 0.5, 1.5, 2.0, 3.0, 5.0, 10.0)  # of the gradient, those that keep training stable
@@ -161,10 +161,17 @@ class AuditCase:
             return Charge(self.difference(agent, model, self.pivots[agent]), 0.0, 0.0)
         rule: Literal["trapezoid", "left"] = "trapezoid" if variant == "stepwise" else "left"
         payments, gap = pay(
-            self.problem, model, reports or Aggregation(self.problem),
-            payment_steps=self.terms.payment_steps, epsilon=self.terms.epsilon, rule=rule,
-            variant="printed" if variant == "printed" else "stepwise", payers=[agent],
-        )  # fmt: skip
+            self.problem,
+            model,
+            reports or Aggregation(self.problem),
+            StepwiseTerms(
+                payment_steps=self.terms.payment_steps,
+                epsilon=self.terms.epsilon,
+                rule=rule,
+                variant="printed" if variant == "printed" else "stepwise",
+            ),
+            payers=[agent],
+        )
         others = self.problem.without_each()[agent]
         slope = float(np.linalg.norm(self.problem.gradient(model[None], others[None])))
         rate = self.problem.agents if variant == "printed" else float(others.sum())
@@ -207,7 +214,7 @@ def prepare(holdings: AgentData, terms: AuditTerms) -> AuditCase:
 
 
 def _prepare_exchanges(holdings: AgentData, terms: AuditTerms, problem: Problem) -> AuditCase:
-    truth = faithful(problem, epsilon=terms.epsilon, variant="exchanges")
+    truth = faithful(problem, rules=ProtocolRules(epsilon=terms.epsilon, variant="exchanges"))
     without = minima(problem, problem.without_each(), truth.model)
     return AuditCase(
         holdings, terms, problem, truth.training_steps, truth.model, truth.losses, without, without, truth

@@ -14,9 +14,8 @@ and
 
 W_l does not depend on what k reports, which makes the truth best (theory C6.2), and where T_1 = T_2 both
 models are equally unfinished and equally noisy, so that neither is in the payment. The printed protocol
-begins the runs without C_l at w*, which k has shaped: `variant="printed"`, with plain steps. `"continued"`
-also lets everybody go on from there, and charges differences to that. Overstating pays under both (theory
-C6.4).
+begins the runs without C_l at w*, which k has shaped: `variant="printed"`, with plain steps. Overstating
+pays there (theory C6.4).
 
 dbar_j is the mean over j's samples of the loss difference l(w*) - l(W), clipped to +-B_l with B_l = min(B,
 C |w* - W|), which is free of private data given what was released, and no clip at all unless B is the
@@ -139,14 +138,14 @@ def private_protocol(
     def noise_for(epsilon: float, delta: float) -> NoiseScales:
         """Payments have noise per unit of the loss bound."""
         chosen = replace(
-            terms, alpha=epsilon, beta=delta, training_steps=steps.all_training_steps,
+            terms, alpha=epsilon, beta=delta, training_steps=steps.training_steps,
             payment_steps=steps.payment_steps, split=steps.split, loss_bound=None,
         )  # fmt: skip
         return calibrate(facts.counts, p, chosen, clusters)
 
     noise = noise_for(terms.alpha, terms.beta)
     if computed:  # noise that is computed keeps a little less than it seems
-        sums = steps.all_training_steps + (count - 1) * steps.payment_steps
+        sums = steps.training_steps + (count - 1) * steps.payment_steps
         numbers = facts.size * sums + p.size
         if terms.alpha <= largest_covered(terms.beta, numbers):
             crowd = times_counted(p.size, facts.noise_at)
@@ -178,7 +177,6 @@ class _StepChoice(NamedTuple):
     training_steps: int  # T_1
     payment_steps: int  # T_2
     split: float
-    all_training_steps: int  # with everybody
 
 
 def _choose(facts: PublicFacts, terms: PrivateTerms) -> _StepChoice:
@@ -190,8 +188,7 @@ def _choose(facts: PublicFacts, terms: PrivateTerms) -> _StepChoice:
         checks.whole("payment_steps", second)
     if None in (first, second, split) and terms.variant == "corrected":
         plan = plan_private(facts, terms)
-        return _StepChoice(plan.training_steps, plan.payment_steps, plan.split, plan.training_steps)
+        return _StepChoice(plan.training_steps, plan.payment_steps, plan.split)
     first = PAPER_STEPS[0] if first is None else first
     second = PAPER_STEPS[1] if second is None else second
-    further = second if terms.variant == "continued" else 0
-    return _StepChoice(first, second, 0.5 if split is None else split, first + further)
+    return _StepChoice(first, second, 0.5 if split is None else split)

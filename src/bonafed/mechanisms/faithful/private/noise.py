@@ -30,7 +30,7 @@ from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, cluster_of
 
-PrivateVariant = Literal["corrected", "continued", "printed"]
+PrivateVariant = Literal["corrected", "printed"]
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
 PAPER_STEPS = 80, 20  # T_1 and T_2 of the paper's figures
 

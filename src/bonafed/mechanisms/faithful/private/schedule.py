@@ -97,8 +97,7 @@ class PrivateProtocol:
     @property
     def exchanges(self) -> int:
         """How often agents are asked, each time for all that can be asked at once."""
-        further = self.payment_steps if self.variant == "continued" else 0
-        return self.training_steps + further + self.payment_steps + 1
+        return self.training_steps + self.payment_steps + 1
 
     def begin(self) -> Walk:
         """At 0, which nobody has influenced."""
@@ -150,15 +149,11 @@ class PrivateProtocol:
         facts, p, steps = self.facts, self.facts.weights, self.payment_steps
         books, place, shared = Books(facts, self.noise), walk.steps * facts.size, walk.model
         books.gradient(p, self._weight(p), walk.steps)
-        if self.variant == "continued":
-            shared = self._descend(federation, shared[None], p[None], "continued", [place])[0]
-            books.gradient(p, self._weight(p), steps)
-            place += steps * facts.size
         runs = self._runs(range(p.size) if payers is None else payers, place)
         begin = np.zeros_like(walk.model) if self.variant == "corrected" else walk.model
         ends = self._descend(
             federation, np.repeat(begin[None], len(runs), axis=0), np.array([run.mix for run in runs]),
-            "payment", [run.place for run in runs],
+            [run.place for run in runs],
         )  # fmt: skip
         payments, models = np.full(p.size, np.nan), np.full((p.size, facts.size), np.nan)
         bills = list[_Bill]()
@@ -192,12 +187,12 @@ class PrivateProtocol:
         return runs
 
     def _descend(
-        self, federation: Federation, starts: Floats, mixes: Floats, which: str, places: Sequence[int]
+        self, federation: Federation, starts: Floats, mixes: Floats, places: Sequence[int]
     ) -> Floats:
         """(m, P) where runs end that begin at `starts`, step by step at the same time."""
         at, size = Walk(starts, starts), self.facts.size
         while at.steps < self.payment_steps:
-            where = f"private {which} step {at.steps + 1}"
+            where = f"private payment step {at.steps + 1}"
             at = self._step(at, federation, mixes, where, [place + at.steps * size for place in places])
         return at.model
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,6 +85,16 @@ class ExchangesProgress:
     def steps(self) -> int:
         """Exchanges, as a run counts them."""
         return self.exchanges
+
+
+class _Ways(NamedTuple):
+    """The ways of the last exchange: of m payments, and of what agents left out owe."""
+
+    starts: Floats  # (m, P) the models they begin at
+    lines: Floats  # (m, P) from there to the shared model
+    bend: Floats  # (m,) bounds the third derivative along them
+    mixes: Floats  # (m, members) of the losses that are integrated
+    owing: Floats  # (m,) weights of the agents that owe them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,24 +312,25 @@ class Exchanges:
             *(search.best_model for search in at.payments), *(bad.model for bad in at.bad_reports)
         ])  # fmt: skip
         mixes, owing = np.concatenate([part.without_each(), bills]), np.concatenate([part.weights, shares])
-        ways = at.model - starts
-        bend = part.third_derivative(ways)
+        lines = at.model - starts
+        bend = part.third_derivative(lines)
+        ways = _Ways(starts, lines, bend, mixes, owing)
         # what phi rises by: known on the ways of payments, bounded on those of agents left out
-        steepest = part.smoothness * mixes[count:].sum(1) * (ways[count:] ** 2).sum(1)
-        rises = np.concatenate([self._rises(at, ways[:count]), steepest])
+        steepest = part.smoothness * mixes[count:].sum(1) * (lines[count:] ** 2).sum(1)
+        rises = np.concatenate([self._rises(at, lines[:count]), steepest])
         nodes = nodes_for(rises, bend, self.epsilon * owing / 2)
         reports, heard = self._reports(at, part, {})
 
         def check(k: int, rows: Ints, values: Floats) -> None:
             if heard.names_liars:
-                way = self._way(at, heard, members, k, starts[rows], ways[rows], bend[rows], rows)
+                way = self._way(at, heard, members, k, ways, rows)
                 require_slopes(part, members[k], way, nodes.all, values)
 
         slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
         norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))  # farthest on the way
-        rounding = self._rounding(at, heard, members, mixes, norms) * np.linalg.norm(ways, axis=1)
+        rounding = self._rounding(at, heard, members, mixes, norms) * np.linalg.norm(lines, axis=1)
         error = nodes.error(slopes, bend, rounding) / owing
-        ending = self._end(at, part, heard, nodes, slopes, error, mixes, owing)
+        ending = self._end(at, part, heard, nodes, slopes, error, ways)
         return replace(at, exchanges=at.exchanges + 1, ending=ending)
 
     def _rounding(
@@ -343,20 +355,19 @@ class Exchanges:
         return np.asarray(((self._left_without_each(at) - begins) * ways).sum(1))
 
     def _way(
-        self, at: ExchangesProgress, heard: Hearing, members: list[int], k: int, starts: Floats,
-        ways: Floats, bend: Floats, rows: Ints,
-    ) -> Way:  # fmt: skip
-        """What is known of a member's slopes."""
+        self, at: ExchangesProgress, heard: Hearing, members: list[int], k: int, ways: _Ways, rows: Ints
+    ) -> Way:
+        """What is known of a member's slopes on the ways of these rows."""
         assert at.log is not None  # as `_look_along` knows
         assert at.said is not None
-        agent, count = members[k], len(members)
-        norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))
+        agent, count, lines = members[k], len(members), ways.lines[rows]
+        norms = np.maximum(np.linalg.norm(ways.starts[rows], axis=1), np.linalg.norm(at.model))
         scale = heard.scale(at.log.models[0], at.log.reports[0, agent], norms)
         begins = np.full(len(rows), np.nan)
         known = rows < count
-        begins[known] = (at.said[rows[known], self._listened()[agent]] * ways[known]).sum(1)
-        ends = (at.log.reports[at.log.place(at.model), agent] * ways).sum(1)
-        return Way((ways**2).sum(1), bend, scale, begins, ends)
+        begins[known] = (at.said[rows[known], self._listened()[agent]] * lines[known]).sum(1)
+        ends = (at.log.reports[at.log.place(at.model), agent] * lines).sum(1)
+        return Way((lines**2).sum(1), ways.bend[rows], scale, begins, ends)
 
     def _bills(self, at: ExchangesProgress, members: list[int]) -> tuple[Floats, Floats]:
         """(b, members) mixes and (b,) weights of those left out, each beside the members alone."""
@@ -370,14 +381,15 @@ class Exchanges:
 
     def _end(
         self, at: ExchangesProgress, part: Agreed, heard: Hearing, nodes: Nodes, slopes: Floats,
-        error: Floats, mixes: Floats, owing: Floats,
+        error: Floats, ways: _Ways,
     ) -> Ending:  # fmt: skip
+        """The payments, certified by the slopes along their ways."""
         assert at.search is not None
-        count, members = part.agents, self.members(at)
+        count, members, owing = part.agents, self.members(at), ways.owing
         values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
         models = np.stack([search.best_model for search in at.payments])
         rounding = self._rounding(
-            at, heard, members, np.concatenate([mixes[:count], part.weights[None]]),
+            at, heard, members, np.concatenate([ways.mixes[:count], part.weights[None]]),
             np.linalg.norm([*models, at.model], axis=1),
         )  # fmt: skip
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative

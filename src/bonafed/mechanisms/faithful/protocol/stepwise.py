@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,9 @@ OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after
 _BILL = 1e-9  # of the first residual: what an agent left out owes is not computed more accurately
 
 
-class StepwiseTerms(NamedTuple):
-    """The parameters of phase II, as `pay` takes them."""
+@dataclass(frozen=True, slots=True)
+class StepwiseTerms:
+    """What phase II of the stepwise variants is run with."""
 
     payment_steps: int = 20  # T_2, a minimum
     epsilon: float = 1e-3  # certified error of a payment, in units of loss
@@ -153,7 +154,7 @@ class StepwiseProtocol:
         part, w = self._part(members), progress.model
         reports = self._reports(progress, part)
         reports.send(w, self.training_steps)
-        payments, gap = pay(part, w, reports, **self.terms._asdict())
+        payments, gap = pay(part, w, reports, self.terms)
         rest = reports.sum(w[None], part.weights[None], "the last step")[0]
         left_out = tuple(self._left_out(progress, members, bad) for bad in progress.bad_reports)
         training_error = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
@@ -171,7 +172,7 @@ class StepwiseProtocol:
         part = self._part(with_it)
         label = f"bill of {self.federation.members.names[bad.agent]}, "
         reports = self._reports(progress, part, label)
-        payments, _ = pay(part, bad.model, reports, **self.terms._asdict(), payers=[place], relative=_BILL)
+        payments, _ = pay(part, bad.model, reports, self.terms, payers=[place], relative=_BILL)
         return LeftOut(bad.agent, bad.where, bad.problem, float(payments.amount[place]))
 
 
@@ -228,12 +229,8 @@ def pay(
     problem: Agreed,
     model: Floats,
     reports: Aggregation,
+    terms: StepwiseTerms | None = None,
     *,
-    payment_steps: int = 20,
-    epsilon: float = 1e-3,
-    step_share: float = 1.0,
-    rule: PaymentRule = "trapezoid",
-    variant: StepVariant = "stepwise",
     payers: Sequence[int] | None = None,
     relative: float = 0.0,
 ) -> tuple[Payments, float]:
@@ -242,16 +239,17 @@ def pay(
     With `payers`, only theirs are computed; the others' amounts are NaN. `relative` also ends a payment at
     that fraction of its first residual.
     """
-    checks.literal("rule", rule, PaymentRule)
-    checks.literal("variant", variant, StepVariant)
-    least = checks.whole("payment_steps", payment_steps, at_least=0)
-    target = checks.positive("epsilon", epsilon)
-    theta = checks.between("step_share", checks.positive("step_share", step_share), 0.0, 1.0)
+    terms = StepwiseTerms() if terms is None else terms
+    checks.literal("rule", terms.rule, PaymentRule)
+    checks.literal("variant", terms.variant, StepVariant)
+    least = checks.whole("payment_steps", terms.payment_steps, at_least=0)
+    target = checks.positive("epsilon", terms.epsilon)
+    theta = checks.between("step_share", checks.positive("step_share", terms.step_share), 0.0, 1.0)
     require_others(problem)
     who = _payers(payers, problem.agents)
     k, p = who.size, problem.weights[who]
     rest, mixes = 1 - p, problem.without_each()[who]
-    printed = variant == "printed"
+    printed = terms.variant == "printed"
     by_steps = np.bool_(printed or not problem.strongly_convex)  # whether their number alone decides
     small = 1 / (problem.agents * problem.smoothness)
     eta = np.full(k, small) if printed else theta / (rest * problem.smoothness)
@@ -288,7 +286,7 @@ def pay(
             text = f"payments diverge at step {steps}: the reports grow beyond all bounds"
             raise Diverged(text + _nobody(problem, reports))
         residual[active] = (following**2).sum(1) / (2 * rest[active] * problem.regulariser) / p[active]
-    amount = trapezoid if rule == "trapezoid" else left
+    amount = trapezoid if terms.rule == "trapezoid" else left
     gap = float(np.abs(left - trapezoid).max())
     if not problem.strongly_convex:
         residual = np.full(k, np.nan)

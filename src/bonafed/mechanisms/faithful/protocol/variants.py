@@ -12,6 +12,7 @@ Three variants of one protocol, which trains a shared model w* and computes what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import BadReport, InvalidValue
-from bonafed.learning.federation import Federation
+from bonafed.learning.federation import Federation, Objective
 from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.adversaries.agents import Agent
@@ -30,6 +31,7 @@ from bonafed.mechanisms.faithful.protocol.requests import deviating, federation_
 from bonafed.mechanisms.faithful.protocol.stepwise import (
     OnStep,
     PaymentRule,
+    StepVariant,
     StepwiseProgress,
     StepwiseProtocol,
     StepwiseTerms,
@@ -62,93 +64,114 @@ def require_stepwise(name: str, value: object) -> None:
         raise InvalidValue(name, rule, repr(value) if isinstance(value, str) else value)
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolRules:
+    """What the protocol is run with.
+
+    Training steps, payment steps, step share and rule are those of the stepwise variants; left out they are
+    as in `STEPWISE`. `variant="printed"` takes the paper's step 1/(K L_g) and stops after T_2 steps,
+    whatever the residual.
+    """
+
+    epsilon: float = 1e-3  # certified error of a payment, in units of loss
+    variant: ProtocolVariant | None = None  # None: exchanges where the loss is strongly convex
+    training_steps: int | None = None  # T_1
+    payment_steps: int | None = None  # T_2, a minimum
+    step_share: float | None = None  # theta in (0, 1] of the largest safe step
+    rule: PaymentRule | None = None  # how payments are integrated
+    on_bad_report: BadReportPolicy = "raise"
+    check_reports: ReportCheck = "gradients"
+
+
+def exchanges_of(
+    problem: Agreed, federation: Federation, rules: ProtocolRules, objective: Objective | None = None,
+    *, pays: bool = True,
+) -> Exchanges:  # fmt: skip
+    """The protocol by exchanges; refuses rules that only steps have."""
+    for name in STEPWISE:
+        require_stepwise(name, getattr(rules, name))
+    accuracy = checks.positive("epsilon", rules.epsilon)
+    return Exchanges(
+        problem, federation, accuracy, objective, rules.on_bad_report, rules.check_reports, pays
+    )
+
+
+def steps_of(
+    problem: Agreed, federation: Federation, rules: ProtocolRules, objective: Objective | None = None
+) -> StepwiseProtocol:
+    """The protocol step by step, with what the rules leave out filled in."""
+    values: dict[str, Any] = {
+        name: default if getattr(rules, name) is None else getattr(rules, name)
+        for name, default in STEPWISE.items()
+    }
+    steps = checks.whole("training_steps", values.pop("training_steps"), 0)
+    variant: StepVariant = "printed" if rules.variant == "printed" else "stepwise"
+    terms = StepwiseTerms(**values, epsilon=rules.epsilon, variant=variant)
+    return StepwiseProtocol(
+        problem, federation, steps, terms, objective, rules.on_bad_report, rules.check_reports
+    )
+
+
 def faithful(
     problem: Agreed,
     federation: Federation | None = None,
+    rules: ProtocolRules | None = None,
     *,
     agents: Mapping[int, Agent] | None = None,
-    variant: ProtocolVariant | None = None,
-    epsilon: float = 1e-3,
-    training_steps: int | None = None,
-    payment_steps: int | None = None,
-    step_share: float | None = None,
-    rule: PaymentRule | None = None,
     start: Floats | None = None,
     resume: ExchangesProgress | None = None,
-    on_bad_report: BadReportPolicy = "raise",
-    check_reports: ReportCheck = "gradients",
     on_step: OnStep | None = None,
     on_left_out: OnLeftOut | None = None,
 ) -> FaithfulOutcome:
     """Train by reports and compute what each agent owes.
 
     The reports are those of a `federation`, whose clients agreed on what `problem` says of their losses, or
-    of the problem's own samples. `agents` holds those who deviate, by number. `epsilon` is the certified
-    error of a payment in units of loss. `on_step` is called after every exchange, or step of phase I, and
-    `on_left_out` once an agent is left out. Exchanges that were interrupted (`AskFailed.standing`) can be
-    resumed, and end with the same bits.
-
-    Of the stepwise variants `training_steps` is T_1 (1500), `payment_steps` T_2, a minimum (20),
-    `step_share` theta in (0, 1] of the largest safe step (1) and `rule` how payments are integrated
-    ("trapezoid"). `variant="printed"` takes the paper's step 1/(K L_g) and stops after T_2 steps, whatever
-    the residual. There, once an agent is left out, steps restart at 1.
+    of the problem's own samples. `agents` holds those who deviate, by number. `on_step` is called after
+    every exchange, or step of phase I, and `on_left_out` once an agent is left out. Exchanges that were
+    interrupted (`AskFailed.standing`) can be resumed, and end with the same bits. In the stepwise variants
+    steps restart at 1 once an agent is left out.
     """
-    checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
-    checks.literal("check_reports", check_reports, ReportCheck)
-    chosen = variant_for(variant, problem.strongly_convex)
+    rules = ProtocolRules() if rules is None else rules
+    checks.literal("on_bad_report", rules.on_bad_report, BadReportPolicy)
+    checks.literal("check_reports", rules.check_reports, ReportCheck)
+    variant = variant_for(rules.variant, problem.strongly_convex)
     clients = federation_of(problem, agents) if federation is None else deviating(federation, agents)
-    given = {
-        "training_steps": training_steps, "payment_steps": payment_steps, "step_share": step_share,
-        "rule": rule,
-    }  # fmt: skip
-    if chosen == "exchanges":
-        for name, value in given.items():
-            require_stepwise(name, value)
-        accuracy = checks.positive("epsilon", epsilon)
-        course = Exchanges(problem, clients, accuracy, None, on_bad_report, check_reports)
-        return _by_exchanges(
-            course, course.begin(start) if resume is None else resume, on_step, on_left_out
-        )
+    if variant == "exchanges":
+        exchanges = exchanges_of(problem, clients, rules)
+        begin = exchanges.begin(start) if resume is None else resume
+        return _by_exchanges(exchanges, begin, on_step, on_left_out)
     if resume is not None:
-        reason = f'must not be given with variant = "{chosen}", whose steps go on from start'
+        reason = f'must not be given with variant = "{variant}", whose steps go on from start'
         raise InvalidValue("resume", reason, "a standing")
-    values: dict[str, Any] = {
-        name: default if given[name] is None else given[name] for name, default in STEPWISE.items()
-    }
-    turns = checks.whole("training_steps", values.pop("training_steps"), 0)
-    steps = StepwiseProtocol(
-        problem, clients, turns, StepwiseTerms(**values, epsilon=epsilon, variant=chosen), None,
-        on_bad_report, check_reports,
-    )  # fmt: skip
-    return _by_steps(steps, start, on_step, on_left_out)
+    return _by_steps(steps_of(problem, clients, rules), start, on_step, on_left_out)
 
 
 def _by_exchanges(
-    course: Exchanges, at: ExchangesProgress, on_step: OnStep | None, on_left_out: OnLeftOut | None
+    protocol: Exchanges, at: ExchangesProgress, on_step: OnStep | None, on_left_out: OnLeftOut | None
 ) -> FaithfulOutcome:
     while not at.done:
-        before, at = at, course.advance(at)
+        before, at = at, protocol.advance(at)
         for bad in at.bad_reports[len(before.bad_reports) :]:
             if on_left_out is not None:
                 on_left_out(bad)
         if on_step is not None:
             assert at.search is not None  # there was an exchange
             on_step(at.exchanges, at.model, at.search.norm)
-    return outcome_of(at, _losses(course.problem, at.model))
+    return outcome_of(at, _losses(protocol.problem, at.model))
 
 
 def _by_steps(
-    course: StepwiseProtocol, start: Floats | None, on_step: OnStep | None, on_left_out: OnLeftOut | None
+    protocol: StepwiseProtocol, start: Floats | None, on_step: OnStep | None, on_left_out: OnLeftOut | None
 ) -> FaithfulOutcome:
-    progress = course.begin(start)
+    progress = protocol.begin(start)
     while progress.ending is None:
-        before, progress = progress, course.advance(progress, start)
+        before, progress = progress, protocol.advance(progress, start)
         if len(progress.bad_reports) > len(before.bad_reports):
             if on_left_out is not None:
                 on_left_out(progress.bad_reports[-1])
         elif progress.steps > before.steps and on_step is not None:
             on_step(progress.steps, progress.model, progress.norm)
-    return outcome_of(progress, _losses(course.problem, progress.model))
+    return outcome_of(progress, _losses(protocol.problem, progress.model))
 
 
 def _losses(problem: Agreed, model: Floats) -> Floats:
@@ -161,7 +184,7 @@ def _losses(problem: Agreed, model: Floats) -> Floats:
 def outcome_of(at: StepwiseProgress | ExchangesProgress, losses: Floats) -> FaithfulOutcome:
     """The result after the payments, with the losses (K,) of the model."""
     end = at.ending
-    assert end is not None  # the course has come to its end
+    assert end is not None  # the protocol has come to its end
     training, exchanges = (
         (at.training, at.exchanges) if isinstance(at, ExchangesProgress) else (at.steps, None)
     )

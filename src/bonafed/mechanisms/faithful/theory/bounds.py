@@ -280,29 +280,33 @@ class Tradeoff(NamedTuple):
     loss_at_steps: float  # A T + B C^T at the whole number of steps
 
 
-def privacy_tradeoff(
-    step: float,
-    dimension: int,
-    gradient_bound: float,
-    agents: int,
-    alpha: float,
-    beta: float,
-    strong_convexity: float,
-    smallest: int,
-    smoothness: float,
-    corrected: bool = True,
-) -> Tradeoff:
-    """(57)-(59). The printed A lacks a factor L_g (K-1) K^2 (erratum F-D9); `smallest` is n_(1).
+class TradeoffSetting(NamedTuple):
+    """What private payments are computed with (Proposition 11)."""
+
+    step: float  # eta_2
+    dimension: int  # d
+    gradient_bound: float  # L_f
+    agents: int  # K
+    alpha: float  # privacy, (alpha, beta)
+    beta: float
+    strong_convexity: float  # mu
+    smallest: int  # n_(1), samples of the agent with the fewest
+    smoothness: float  # L_g
+
+
+def privacy_tradeoff(setting: TradeoffSetting, corrected: bool = True) -> Tradeoff:
+    """(57)-(59). The printed A lacks a factor L_g (K-1) K^2 (erratum F-D9).
 
     T_1 = T_2 increase and the loss decreases with alpha; the text after Fig. 2 has it the other way round.
     """
-    k, mu = checks.whole("agents", agents, 2), checks.positive("strong_convexity", strong_convexity)
-    eta, a = checks.positive("step", step), checks.positive("alpha", alpha)
-    squares = gradient_bound**2
-    noise = 8 * eta * dimension * squares * (k + 1) * math.log(1 / beta)
-    noise /= mu * k**2 * (k - 1) * smallest**2 * a**2
+    k = checks.whole("agents", setting.agents, 2)
+    mu = checks.positive("strong_convexity", setting.strong_convexity)
+    eta, a = checks.positive("step", setting.step), checks.positive("alpha", setting.alpha)
+    squares = setting.gradient_bound**2
+    noise = 8 * eta * setting.dimension * squares * (k + 1) * math.log(1 / setting.beta)
+    noise /= mu * k**2 * (k - 1) * setting.smallest**2 * a**2
     if corrected:
-        noise *= smoothness * (k - 1) * k**2
+        noise *= setting.smoothness * (k - 1) * k**2
     begin, keep = (k - 1) * squares / (2 * mu), 1 - (k - 1) * mu * eta
     if not 0 < keep < 1:
         raise InvalidValue("step", "must be below 1/((K-1) mu)", eta)

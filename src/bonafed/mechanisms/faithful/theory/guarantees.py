@@ -38,6 +38,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.theory.bounds import (
     AgentPopulation,
     Tradeoff,
+    TradeoffSetting,
     collective_risk,
     efficiency_bound,
     privacy_tradeoff,
@@ -146,11 +147,12 @@ class PrivateBoundTerms:
         """(57) to (59) of these agents."""
         agents = _equal(population)
         largest = 1 / ((agents - 1) * self.smoothness)
-        return privacy_tradeoff(
+        setting = TradeoffSetting(
             largest if self.step is None else self.step, population.dimension, self.gradient_bound, agents,
             self.alpha, self.beta, population.strong_convexity, int(population.counts.min()),
-            self.smoothness, corrected,
+            self.smoothness,
         )  # fmt: skip
+        return privacy_tradeoff(setting, corrected)
 
     def variance(self, population: AgentPopulation, steps: int) -> float:
         """sigma^2 of (52) for T_1 = T_2 = steps and L = K."""

@@ -227,7 +227,7 @@ def clusters(options: ClusterOptions) -> Document:
         y = np.array([count(float(epsilon)) for epsilon in x], dtype=np.float64)
         labels = ("distance from VCG payments (loss)", "clusters")
         return curve_figure(
-            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, mark="epsilon",
+            "Clusters that payments need", x, {"clusters": y}, labels, ("epsilon", options.epsilon),
             log_x=True,
         )  # fmt: skip
 
@@ -320,7 +320,7 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         }
         labels = ("epsilon", "off by (loss)")
         return curve_figure(
-            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, mark="epsilon",
+            "What privacy costs", np.array(epsilons), lines, labels, ("epsilon", options.epsilon),
             log_x=True, log_y=True,
         )  # fmt: skip
 

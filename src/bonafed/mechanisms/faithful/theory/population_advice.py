@@ -335,7 +335,7 @@ def manipulation(options: AgentOptions) -> Document:
         lines = {"plain averaging": y, "alone": np.full(x.size, float(alone[k]))}
         title = f"What agent {k} gains by exaggerating"
         labels = ("factor of the reported gradient", "risk bound (loss)")
-        at = None if math.isinf(mine) else mine
-        return curve_figure(title, x, lines, labels, at, mark="best factor", log_x=True)
+        marked = None if math.isinf(mine) else ("best factor", mine)
+        return curve_figure(title, x, lines, labels, marked, log_x=True)
 
     return Document((advice, table), data, draw)

@@ -38,6 +38,8 @@ from bonafed.mechanisms.faithful.adversaries.search import (
     train_each,
 )
 from bonafed.mechanisms.faithful.protocol.reports import Watch
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 VECTORS = json.loads((Path(__file__).parents[4] / "vectors" / "faithful.json").read_text())["faithfulness"]
 seeds = st.integers(0, 10_000)
@@ -187,7 +189,9 @@ def test_the_integration_error_is_within_its_bound(seed, size):
         case = prepare(held, AuditTerms("stepwise", epsilon=1e-2))
         model = case.model + size * rng.standard_normal(case.problem.size)
         k = seed % 4
-        reached, gap = pay(case.problem, model, Aggregation(case.problem), epsilon=1e-2, payers=[k])
+        reached, gap = pay(
+            case.problem, model, Aggregation(case.problem), StepwiseTerms(epsilon=1e-2), payers=[k]
+        )
         exact = case.difference(k, model, reached.models[k])
         trapezoid = case.charge(k, model)
         assert abs(trapezoid.amount - exact) <= trapezoid.above + 1e-10 * (1 + exact)
@@ -222,10 +226,8 @@ def test_who_falls_silent_never_pays_and_has_the_others_model():
     assert "training step 8;" in tried.end
     outcome = faithful(
         case.problem,
+        rules=ProtocolRules(variant="stepwise", training_steps=3000, on_bad_report="leave out"),
         agents={2: cheats.drop_out(7)},
-        variant="stepwise",
-        training_steps=3000,
-        on_bad_report="leave out",
     )
     assert outcome.payments.amount[2] == 0
     assert tried.loss == pytest.approx(outcome.losses[2], abs=1e-6)
@@ -253,8 +255,10 @@ def test_a_pair_gains_what_two_runs_of_the_protocol_say(kind):
         "epsilon": 1e-6,
         "check_reports": "numbers",
     }
-    honest = faithful(case.problem, **options)
-    both = faithful(case.problem, agents=cheats.collude(case.problem, k, j, pair.factor), **options)
+    honest = faithful(case.problem, rules=ProtocolRules(**options))
+    both = faithful(
+        case.problem, rules=ProtocolRules(**options), agents=cheats.collude(case.problem, k, j, pair.factor)
+    )
     assert pair.gain == pytest.approx((honest.overall - both.overall)[[k, j]].sum(), abs=1e-8)
     assert pair.gain_unpaid == pytest.approx((honest.losses - both.losses)[[k, j]].sum(), abs=1e-8)
     assert pair.gain > 1e-3  # VCG payments are not proof against groups

@@ -15,6 +15,7 @@ from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful
 from bonafed.mechanisms.faithful.accounts import accounts_of
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 AGENTS, MU = 4, 0.1
 RULES = {"variant": "stepwise", "training_steps": 60, "payment_steps": 10, "epsilon": 1e-5}
@@ -83,11 +84,11 @@ def test_whoever_sends_no_gradients_is_named_and_left_out_and_the_others_go_on(h
         bound = BOUND if "bounded" in how else {}
         problem, agents = asked(held, lying({agent: LIES[lie]()}), **bound), None
     before = time.perf_counter()
-    done = faithful(*problem, agents=agents, **GOING_ON)
+    done = faithful(*problem, rules=ProtocolRules(**GOING_ON), agents=agents)
     assert time.perf_counter() - before < 20  # no lie makes the bill for it endless
     assert [out.agent for out in done.left_out] == [agent]
     assert done.left_out[0].where in ("training step 1", "training step 2")
-    alone = faithful(Coalition(held, [0, 1, 3]), **RULES)
+    alone = faithful(Coalition(held, [0, 1, 3]), rules=ProtocolRules(**RULES))
     np.testing.assert_allclose(done.model, alone.model, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(done.payments.amount[[0, 1, 3]], alone.payments.amount, rtol=1e-9)
     assert done.payments.amount[agent] == 0
@@ -99,7 +100,7 @@ def test_the_policy_to_raise_names_agent_step_and_reason(held, lie):
     with pytest.raises(
         BadReport, match=r"report of agent 2 in training step [12] must be a gradient"
     ) as bad:
-        faithful(held, agents={2: LIES[lie]()}, **RULES)
+        faithful(held, rules=ProtocolRules(**RULES), agents={2: LIES[lie]()})
     assert bad.value.agent == 2
     assert bad.value.problem
 
@@ -108,23 +109,23 @@ def test_an_agent_that_raises_a_timeout_itself_has_not_answered(held):
     def times_out(_models, _gradients):
         raise TimeoutError("late")
 
-    done = faithful(held, agents={1: times_out}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={1: times_out})
     assert done.left_out[0].problem == "no answer (TimeoutError: late)"
 
 
 def test_several_are_left_out_one_after_the_other(held):
     agents = {0: cheats.alternate(3.0), 3: cheats.huge(1e200)}
     heard = []
-    done = faithful(held, agents=agents, **GOING_ON, on_left_out=heard.append)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents, on_left_out=heard.append)
     assert [out.agent for out in done.left_out] == [bad.agent for bad in heard] == [3, 0]
-    alone = faithful(Coalition(held, [1, 2]), **RULES)
+    alone = faithful(Coalition(held, [1, 2]), rules=ProtocolRules(**RULES))
     np.testing.assert_allclose(done.model, alone.model, rtol=1e-12)
 
 
 def test_two_must_remain(held):
     agents = {k: cheats.huge(1e200) for k in range(3)}
     with pytest.raises(BadReport, match=r"agent 2 .*\(leaving it out would leave one agent alone"):
-        faithful(held, agents=agents, **GOING_ON)
+        faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents)
 
 
 class After:
@@ -141,24 +142,26 @@ class After:
 @pytest.mark.parametrize("lie", ["sends 1e200", "sends random numbers", "flips the sign"])
 def test_whoever_begins_to_lie_in_the_payments_is_named_there(held, lie):
     steps = RULES["training_steps"]
-    done = faithful(held, agents={1: After(steps + 4, LIES[lie]())}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={1: After(steps + 4, LIES[lie]())})
     (out,) = done.left_out
     assert (out.agent, out.where) == (1, "payment step 4")
-    truth = faithful(held, **RULES)
+    truth = faithful(held, rules=ProtocolRules(**RULES))
     assert out.due == pytest.approx(truth.payments.amount[1], abs=1e-4)  # it has seen the whole model
 
 
 def test_whoever_reports_one_thing_in_training_and_another_in_payments_is_named(held):
     """Not a lie of size, only of data: agent 1 answers for agent 0 once training is over."""
     other = cheats.copy_of(held, 0)
-    done = faithful(held, agents={1: After(RULES["training_steps"], other)}, **GOING_ON)
+    done = faithful(
+        held, rules=ProtocolRules(**GOING_ON), agents={1: After(RULES["training_steps"], other)}
+    )
     assert [(out.agent, out.where) for out in done.left_out] == [(1, "payment step 0")]
 
 
 def test_whoever_is_somebody_else_after_a_restart_is_named(held):
     """Agent 0 falls silent at step 30; agent 1 has been honest, and goes on with the data of agent 2."""
     agents = {0: cheats.drop_out(29), 1: After(29, cheats.copy_of(held, 2))}
-    done = faithful(held, agents=agents, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents)
     assert [(out.agent, out.where) for out in done.left_out] == [
         (0, "training step 30"),
         (1, "training step 1"),
@@ -168,16 +171,20 @@ def test_whoever_is_somebody_else_after_a_restart_is_named(held):
 def test_believing_every_number_is_still_to_be_had_and_names_nobody(held):
     agents = {2: cheats.random_numbers(1e90, np.random.default_rng(0))}
     with pytest.raises(Diverged, match=r"nobody is named, as reports are believed: check_reports"):
-        faithful(held, agents={2: cheats.amplify(1e4)}, **GOING_ON, check_reports="numbers")
-    free = faithful(held, agents={2: cheats.free_ride()}, **RULES, check_reports="numbers")
+        faithful(
+            held, rules=ProtocolRules(**GOING_ON, check_reports="numbers"), agents={2: cheats.amplify(1e4)}
+        )
+    free = faithful(
+        held, rules=ProtocolRules(**RULES, check_reports="numbers"), agents={2: cheats.free_ride()}
+    )
     assert free.left_out == ()
     assert free.payments.amount[2] == pytest.approx(0, abs=1e-4)
-    named = faithful(held, agents=agents, **GOING_ON)
+    named = faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents)
     assert [out.agent for out in named.left_out] == [2]
 
 
 def test_the_statement_tells_what_was_done(held):
-    done = faithful(held, agents={2: cheats.alternate(3.0)}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={2: cheats.alternate(3.0)})
     said = accounts_of(held, done, epsilon=1e-3, cheating=[2])
     assert said.payment[2] == 0
     assert [check.holds for check in said.checks] == [True] * 4
@@ -206,7 +213,7 @@ BROKEN = {
 def test_an_ask_that_answers_nonsense_ends_clearly_and_blames_nobody(held, what, policy):
     ask, reason = BROKEN[what]
     with pytest.raises(AskFailed, match=f"asking the agents failed in training step 1, .* ask {reason}"):
-        faithful(*asked(held, ask), **RULES, on_bad_report=policy)
+        faithful(*asked(held, ask), rules=ProtocolRules(**RULES, on_bad_report=policy))
 
 
 def failing(error, call):
@@ -237,11 +244,14 @@ def test_an_ask_that_fails_keeps_what_was_reached_and_can_be_gone_on_with(
 ):
     problem = asked(held, failing(error, call))
     with pytest.raises(AskFailed, match=f"in {where}, after {steps} steps of training: ") as failed:
-        faithful(*problem, **RULES, on_bad_report=policy)
+        faithful(*problem, rules=ProtocolRules(**RULES, on_bad_report=policy))
     assert failed.value.__cause__ is error
     assert (failed.value.where, failed.value.steps, failed.value.left_out) == (where, steps, ())
     left = {**RULES, "training_steps": RULES["training_steps"] - steps}
-    again, whole = faithful(*problem, **left, start=failed.value.model), faithful(*asked(held), **RULES)
+    again, whole = (
+        faithful(*problem, rules=ProtocolRules(**left), start=failed.value.model),
+        faithful(*asked(held), rules=ProtocolRules(**RULES)),
+    )
     assert np.array_equal(again.model, whole.model)
     assert np.array_equal(again.payments.amount, whole.payments.amount)
 
@@ -250,7 +260,7 @@ def test_an_ask_that_fails_says_who_was_left_out_before(held):
     silent = {1: lambda _w, _g: None}
     problem = asked(held, lambda honest: failing(TimeoutError(), 5)(lying(silent)(honest)))
     with pytest.raises(AskFailed, match="TimeoutError") as failed:
-        faithful(*problem, **GOING_ON)
+        faithful(*problem, rules=ProtocolRules(**GOING_ON))
     assert (failed.value.left_out, failed.value.steps) == ((1,), 4)
 
 
@@ -259,7 +269,7 @@ def test_an_error_of_the_callers_own_is_not_hidden(held):
         return lambda sent: {}["missing"]
 
     with pytest.raises(KeyError):
-        faithful(*asked(held, broken), **RULES)
+        faithful(*asked(held, broken), rules=ProtocolRules(**RULES))
 
 
 def test_what_an_agent_sent_cannot_be_changed_afterwards(held):
@@ -278,7 +288,10 @@ def test_what_an_agent_sent_cannot_be_changed_afterwards(held):
 
         return ask
 
-    done, whole = faithful(*asked(held, reusing), **RULES), faithful(*asked(held), **RULES)
+    done, whole = (
+        faithful(*asked(held, reusing), rules=ProtocolRules(**RULES)),
+        faithful(*asked(held), rules=ProtocolRules(**RULES)),
+    )
     assert np.array_equal(done.model, whole.model)
     assert np.array_equal(done.payments.amount, whole.payments.amount)
 
@@ -294,30 +307,18 @@ def network():
 
 @pytest.mark.parametrize("size", [1e200, 1e90])
 def test_without_convexity_what_cannot_be_computed_is_still_named(network, size):
-    rules = {
-        "variant": "stepwise",
-        "training_steps": 10,
-        "payment_steps": 2,
-        "start": network.start,
-        "on_bad_report": "leave out",
-    }
-    done = faithful(network, agents={1: cheats.huge(size)}, **rules)
+    rules = ProtocolRules(variant="stepwise", training_steps=10, payment_steps=2, on_bad_report="leave out")
+    done = faithful(network, rules=rules, agents={1: cheats.huge(size)}, start=network.start)
     assert [(out.agent, out.where) for out in done.left_out] == [(1, "training step 1")]
 
 
 def test_without_convexity_any_gradient_may_be_honest_and_the_error_says_so(network):
-    rules = {
-        "variant": "stepwise",
-        "training_steps": 50,
-        "payment_steps": 2,
-        "start": network.start,
-        "on_bad_report": "leave out",
-    }
-    done = faithful(network, agents={1: cheats.alternate(3.0)}, **rules)
+    rules = ProtocolRules(variant="stepwise", training_steps=50, payment_steps=2, on_bad_report="leave out")
+    done = faithful(network, rules=rules, agents={1: cheats.alternate(3.0)}, start=network.start)
     assert done.left_out == ()
     driver = {1: lambda w, _g: -1e3 * w}
     with pytest.raises(Diverged, match="cannot be told: where the loss is not convex any gradient can be"):
-        faithful(network, agents=driver, **rules)
+        faithful(network, rules=rules, agents=driver, start=network.start)
 
 
 def test_nobody_honest_is_named_for_what_a_model_far_away_makes_of_it():
@@ -331,9 +332,12 @@ def test_nobody_honest_is_named_for_what_a_model_far_away_makes_of_it():
     agreed = {"size": 2, "regulariser": 1.0, "smoothness": 2.0}
     for policy in ("raise", "leave out"):
         with pytest.raises(Diverged, match="cannot be told without a bound on gradients that all agree on"):
-            faithful(*asked_problem(ask, np.full(3, 1 / 3), **agreed), **RULES, on_bad_report=policy)
+            faithful(
+                *asked_problem(ask, np.full(3, 1 / 3), **agreed),
+                rules=ProtocolRules(**RULES, on_bad_report=policy),
+            )
     bounded = asked_problem(ask, np.full(3, 1 / 3), **agreed, gradient_bound=3.0)
-    assert [out.agent for out in faithful(*bounded, **GOING_ON).left_out] == [2]
+    assert [out.agent for out in faithful(*bounded, rules=ProtocolRules(**GOING_ON)).left_out] == [2]
 
 
 def test_kinds_of_agents_are_made_from_texts(held):

@@ -10,6 +10,7 @@ from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, vcg_payment
 from bonafed.mechanisms.faithful.accounts import accounts_of
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 AGENTS, MU, EPSILON = 4, 0.1, 1e-5
 GOING_ON = {"epsilon": EPSILON, "on_bad_report": "leave out"}
@@ -86,7 +87,7 @@ def test_whoever_sends_no_gradients_is_named_and_left_out_and_the_others_go_on(h
     else:
         bound = {"gradient_bound": 2**0.5} if "bounded" in how else {}
         problem, agents = asked(held, lying({agent: LIES[lie]()}), **bound), None
-    done = faithful(*problem, agents=agents, **GOING_ON)
+    done = faithful(*problem, rules=ProtocolRules(**GOING_ON), agents=agents)
     assert [out.agent for out in done.left_out] == [agent]
     assert done.left_out[0].where in ("exchange 1 (training)", "exchange 2 (training)")
     assert done.payments.amount[agent] == 0
@@ -98,7 +99,7 @@ def test_whoever_sends_no_gradients_is_named_and_left_out_and_the_others_go_on(h
 @pytest.mark.parametrize("lie", LIES)
 def test_the_policy_to_raise_names_agent_exchange_and_reason(held, lie):
     with pytest.raises(BadReport, match=r"agent 2 in exchange [12] \(training\) must be a gradient") as bad:
-        faithful(held, agents={2: LIES[lie]()}, epsilon=EPSILON)
+        faithful(held, rules=ProtocolRules(epsilon=EPSILON), agents={2: LIES[lie]()})
     assert bad.value.agent == 2
     assert bad.value.problem
 
@@ -106,7 +107,7 @@ def test_the_policy_to_raise_names_agent_exchange_and_reason(held, lie):
 def test_several_are_left_out_and_what_the_others_said_stands(held):
     agents = {0: cheats.alternate(3.0), 3: cheats.huge(1e200)}
     heard = []
-    done = faithful(held, agents=agents, **GOING_ON, on_left_out=heard.append)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents, on_left_out=heard.append)
     assert [out.agent for out in done.left_out] == [bad.agent for bad in heard] == [3, 0]
     assert [out.where for out in done.left_out] == ["exchange 1 (training)", "exchange 2 (training)"]
     within_certificate(held, done, [1, 2])
@@ -115,7 +116,7 @@ def test_several_are_left_out_and_what_the_others_said_stands(held):
 def test_two_must_remain(held):
     agents = {k: cheats.huge(1e200) for k in range(3)}
     with pytest.raises(BadReport, match=r"agent 0 .*\(leaving it out would leave one agent alone"):
-        faithful(held, agents=agents, **GOING_ON)
+        faithful(held, rules=ProtocolRules(**GOING_ON), agents=agents)
 
 
 class After:
@@ -131,14 +132,14 @@ class After:
 
 @pytest.fixture(scope="module")
 def honest(held):
-    return faithful(held, epsilon=EPSILON)
+    return faithful(held, rules=ProtocolRules(epsilon=EPSILON))
 
 
 @pytest.mark.parametrize("lie", ["sends 1e200", "sends random numbers", "flips the sign", "sends nothing"])
 @pytest.mark.parametrize("later", [0, 1])
 def test_whoever_begins_to_lie_in_the_payments_is_named_there(held, honest, lie, later):
     begin = honest.training_steps + later
-    done = faithful(held, agents={1: After(begin, LIES[lie]())}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={1: After(begin, LIES[lie]())})
     (out,) = done.left_out
     assert (out.agent, out.where) == (1, f"exchange {begin + 1} (payments)")
     assert out.due == pytest.approx(honest.payments.amount[1], abs=2 * EPSILON)  # it has seen the model
@@ -148,7 +149,7 @@ def test_whoever_begins_to_lie_in_the_payments_is_named_there(held, honest, lie,
 def test_whoever_reports_one_thing_in_training_and_another_in_payments_is_named(held, honest):
     """Not a lie of size, only of data: agent 1 answers for agent 0 once training is over."""
     other = cheats.copy_of(held, 0)
-    done = faithful(held, agents={1: After(honest.training_steps, other)}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={1: After(honest.training_steps, other)})
     assert [(out.agent, "payments" in out.where) for out in done.left_out] == [(1, True)]
     within_certificate(held, done, [0, 2, 3])
 
@@ -191,8 +192,8 @@ WAYS = {
 def test_whoever_is_inconsistent_on_the_way_is_named_and_the_others_go_on(held, honest, how):
     lie, reason = WAYS[how]
     with pytest.raises(BadReport, match=rf"agent 1 in exchange \d+ \(the way\) .* got {reason}"):
-        faithful(held, agents={1: OnTheWay(lie)}, epsilon=EPSILON)
-    done = faithful(held, agents={1: OnTheWay(lie)}, **GOING_ON)
+        faithful(held, rules=ProtocolRules(epsilon=EPSILON), agents={1: OnTheWay(lie)})
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={1: OnTheWay(lie)})
     assert [(out.agent, "the way" in out.where) for out in done.left_out] == [(1, True)]
     assert done.left_out[0].due == pytest.approx(honest.payments.amount[1], abs=2 * EPSILON)
     within_certificate(held, done, [0, 2, 3])
@@ -201,14 +202,16 @@ def test_whoever_is_inconsistent_on_the_way_is_named_and_the_others_go_on(held, 
 def test_believing_every_number_is_still_to_be_had_and_names_nobody(held):
     noise = cheats.random_numbers(1.0, np.random.default_rng(0))
     with pytest.raises(Diverged, match=r"nobody is named, as reports are believed: check_reports"):
-        faithful(held, agents={2: noise}, **GOING_ON, check_reports="numbers")
-    free = faithful(held, agents={2: cheats.free_ride()}, epsilon=EPSILON, check_reports="numbers")
+        faithful(held, rules=ProtocolRules(**GOING_ON, check_reports="numbers"), agents={2: noise})
+    free = faithful(
+        held, rules=ProtocolRules(epsilon=EPSILON, check_reports="numbers"), agents={2: cheats.free_ride()}
+    )
     assert free.left_out == ()
     assert free.payments.amount[2] == pytest.approx(0, abs=2 * EPSILON)
 
 
 def test_the_statement_tells_what_was_done(held):
-    done = faithful(held, agents={2: cheats.alternate(3.0)}, **GOING_ON)
+    done = faithful(held, rules=ProtocolRules(**GOING_ON), agents={2: cheats.alternate(3.0)})
     said = accounts_of(held, done, epsilon=EPSILON, cheating=[2])
     assert said.payment[2] == 0
     assert [check.holds for check in said.checks] == [True] * 4
@@ -232,13 +235,13 @@ def failing(error, call):
 
 @pytest.mark.parametrize("call", [0, 1, 5, -2, -1])
 def test_an_ask_that_fails_keeps_what_was_reached_and_can_be_gone_on_with(held, call):
-    whole = faithful(*asked(held), epsilon=EPSILON)
+    whole = faithful(*asked(held), rules=ProtocolRules(epsilon=EPSILON))
     call %= whole.exchanges
     problem = asked(held, failing(TimeoutError("30 s"), call))
     match = rf"in exchange {call + 1} \(.*\), after {call} exchanges: TimeoutError: 30 s"
     with pytest.raises(AskFailed, match=match) as failed:
-        faithful(*problem, epsilon=EPSILON)
-    again = faithful(*problem, epsilon=EPSILON, resume=failed.value.standing)
+        faithful(*problem, rules=ProtocolRules(epsilon=EPSILON))
+    again = faithful(*problem, rules=ProtocolRules(epsilon=EPSILON), resume=failed.value.standing)
     assert again.exchanges == whole.exchanges
     assert np.array_equal(again.model, whole.model)
     assert np.array_equal(again.payments.amount, whole.payments.amount)
@@ -248,9 +251,9 @@ def test_an_ask_that_fails_says_who_was_left_out_before(held):
     silent = {1: lambda _w, _g: None}
     problem = asked(held, lambda honest: failing(TimeoutError(), 5)(lying(silent)(honest)))
     with pytest.raises(AskFailed, match="TimeoutError") as failed:
-        faithful(*problem, **GOING_ON)
+        faithful(*problem, rules=ProtocolRules(**GOING_ON))
     assert (failed.value.left_out, failed.value.steps) == ((1,), 5)
-    done = faithful(*problem, **GOING_ON, resume=failed.value.standing)
+    done = faithful(*problem, rules=ProtocolRules(**GOING_ON), resume=failed.value.standing)
     assert [out.agent for out in done.left_out] == [1]
     within_certificate(held, done, [0, 2, 3])
 
@@ -277,8 +280,8 @@ def turning(seed, mu, size=40):
 def test_a_search_that_does_not_progress_names_whose_reports_are_gradients_of_no_loss(seed, mu):
     problem, federation = turning(seed, mu)
     with pytest.raises(BadReport, match=r"agent 2 in .* got gradients of no one loss"):
-        faithful(problem, federation, epsilon=1e-4)
-    done = faithful(problem, federation, epsilon=1e-4, on_bad_report="leave out")
+        faithful(problem, federation, rules=ProtocolRules(epsilon=1e-4))
+    done = faithful(problem, federation, rules=ProtocolRules(epsilon=1e-4, on_bad_report="leave out"))
     assert [out.agent for out in done.left_out] == [2]
     assert done.payments.error.max() <= 1e-4
 
@@ -287,7 +290,7 @@ def test_where_nobody_can_be_named_plain_steps_lead_to_the_end(monkeypatch):
     """The same field, not looked at in cycles: plain steps beside the others, until it is small."""
     monkeypatch.setattr("bonafed.mechanisms.faithful.protocol.exchanges.contradiction", lambda *_: 0.0)
     problem, federation = turning(0, 0.01)
-    done = faithful(problem, federation, epsilon=1e-4)
+    done = faithful(problem, federation, rules=ProtocolRules(epsilon=1e-4))
     assert done.left_out == ()
     assert done.payments.error.max() <= 0.5e-4
     assert done.training_error <= 1e-4 * 0.05

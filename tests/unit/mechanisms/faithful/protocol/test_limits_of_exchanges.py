@@ -9,6 +9,7 @@ from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression, fait
 from bonafed.mechanisms.faithful.accounts import Comparison, accounts_from
 from bonafed.mechanisms.faithful.protocol import exchanges as protocol
 from bonafed.mechanisms.faithful.protocol.requests import federation_of
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 
 def softmax(weights, mu=0.1):
@@ -35,7 +36,7 @@ def test_a_weight_that_is_all_but_one_is_refused(make, weights):
     rule = r"^weights must leave the others of every agent 1e-09 or more of 1, got (1\.0|0\.9999999999)$"
     for variant in ("exchanges", "stepwise"):
         with pytest.raises(InvalidValue, match=rule):
-            faithful(problem, variant=variant)
+            faithful(problem, rules=ProtocolRules(variant=variant))
     with pytest.raises(InvalidValue, match=rule):
         vcg_payments(problem, np.zeros(problem.size))
 
@@ -43,7 +44,9 @@ def test_a_weight_that_is_all_but_one_is_refused(make, weights):
 def test_nobody_is_left_out_if_that_leaves_one_agent_all_the_weight():
     problem = softmax([0.5, 0.5, 1e-17])
     with pytest.raises(BadReport, match="leaving it out would leave one agent alone"):
-        faithful(problem, agents={1: lambda _w, g: g * np.nan}, on_bad_report="leave out")
+        faithful(
+            problem, rules=ProtocolRules(on_bad_report="leave out"), agents={1: lambda _w, g: g * np.nan}
+        )
 
 
 @pytest.mark.parametrize(("most", "what"), [(4, "training does"), (12, "payments do")])
@@ -62,14 +65,14 @@ def test_exchanges_have_an_end_that_says_what_helps(monkeypatch, most, what):
     with pytest.raises(Diverged, match=rule):
         course.advance(at)
     with pytest.raises(Diverged, match=rule):  # resumed
-        faithful(problem, epsilon=1e-9, resume=at)
+        faithful(problem, rules=ProtocolRules(epsilon=1e-9), resume=at)
 
 
 def test_honest_agents_whose_rounding_is_above_the_goal_come_to_that_end():
     """With L/mu = 5e5 a search counts as stuck after 7e5 exchanges only."""
     problem = softmax([0.6, 0.4], mu=1e-6)
     with pytest.raises(Diverged, match=r"^training does not converge to epsilon = 1e-40 in 5,000 "):
-        faithful(problem, epsilon=1e-40)
+        faithful(problem, rules=ProtocolRules(epsilon=1e-40))
 
 
 def apart(weights, mu):
@@ -114,7 +117,7 @@ def in_singles(problem):
 def test_payments_of_agents_in_single_floats_are_within_their_certificate(mu, weights, epsilon):
     problem = apart(weights, mu)
     agreed, federation = in_singles(problem)
-    done = faithful(agreed, federation, epsilon=epsilon)
+    done = faithful(agreed, federation, rules=ProtocolRules(epsilon=epsilon))
     short = vcg_payments(problem, done.model).amount - done.payments.amount
     assert (short >= -done.integration_error).all()
     assert (short <= done.payments.error + done.integration_error).all()

@@ -14,6 +14,7 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 AGENTS, CLASSES, MU = 4, 3, 0.1
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
@@ -40,7 +41,10 @@ def remote(held, ask=None, **changes):
 
 
 def test_asking_gives_the_model_and_payments_of_holding(held):
-    there, here = faithful(*remote(held), **RULES), faithful(held, **RULES)
+    there, here = (
+        faithful(*remote(held), rules=ProtocolRules(**RULES)),
+        faithful(held, rules=ProtocolRules(**RULES)),
+    )
     assert there.model == pytest.approx(here.model, abs=1e-12)
     assert there.payments.amount == pytest.approx(here.payments.amount, abs=1e-12)
     assert there.payments.steps == here.payments.steps
@@ -61,7 +65,7 @@ def test_all_agents_are_asked_at_once_and_nobody_for_its_own_payment(held):
 
         return ask
 
-    done = faithful(*remote(held, noting), **{**RULES, "epsilon": 1e9})
+    done = faithful(*remote(held, noting), rules=ProtocolRules(**{**RULES, "epsilon": 1e9}))
     everybody = dict.fromkeys(range(AGENTS), (1, held.size))
     others = dict.fromkeys(range(AGENTS), (AGENTS - 1, held.size))
     assert calls == [everybody] * 60 + [others] * (1 + done.payments.steps) + [everybody]
@@ -71,8 +75,8 @@ def test_a_lie_in_an_answer_is_a_lie_of_an_agent(held):
     def doubling(honest):
         return lambda sent: {k: g * (2.0 if k == 1 else 1.0) for k, g in honest(sent).items()}
 
-    there = faithful(*remote(held, doubling), **RULES)
-    here = faithful(held, agents={1: cheats.amplify(2.0)}, **RULES)
+    there = faithful(*remote(held, doubling), rules=ProtocolRules(**RULES))
+    here = faithful(held, rules=ProtocolRules(**RULES), agents={1: cheats.amplify(2.0)})
     assert there.payments.amount == pytest.approx(here.payments.amount, abs=1e-12)
 
 
@@ -97,7 +101,7 @@ def test_answers_that_cannot_be_used_are_named(held, what):
         return lambda sent: {k: BAD[what](g) if k == 2 else g for k, g in honest(sent).items()}
 
     with pytest.raises(BadReport, match=f"report of agent 2 in training step 1 .* got {what}"):
-        faithful(*remote(held, broken), **RULES)
+        faithful(*remote(held, broken), rules=ProtocolRules(**RULES))
 
 
 def test_whoever_does_not_answer_can_be_left_out(held):
@@ -110,7 +114,7 @@ def test_whoever_does_not_answer_can_be_left_out(held):
 
         return ask
 
-    done = faithful(*remote(held, silent_later), **RULES, on_bad_report="leave out")
+    done = faithful(*remote(held, silent_later), rules=ProtocolRules(**RULES, on_bad_report="leave out"))
     assert [(out.agent, out.problem) for out in done.left_out] == [(1, "nothing")]
     assert done.left_out[0].where == "payment step 10"  # after 60 of training, and step 0 of the payments
     assert done.payments.amount[1] == 0
