@@ -130,13 +130,15 @@ def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[C
     if paper is not None and paper not in register.PAPERS:
         raise InvalidValue("--paper", "must be one of " + ", ".join(register.PAPERS), repr(paper))
     if names:
-        found = [register.find(name) for name in dict.fromkeys(names)]
+        by_name = [register.find(name) for name in dict.fromkeys(names)]
         twice = [
-            claim.identifier for claim in found if sum(c.identifier == claim.identifier for c in found) > 1
+            claim.identifier
+            for claim in by_name
+            if sum(c.identifier == claim.identifier for c in by_name) > 1
         ]
         if twice:
             raise InvalidValue("claims", "must have different identifiers", repr(twice[0]))
-        return found
+        return by_name
     return list(register.claims(paper).values())
 
 
