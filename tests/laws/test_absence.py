@@ -17,7 +17,7 @@ import torch
 
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train

@@ -25,7 +25,7 @@ from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
 from bonafed.learning.engine.resources import single_threaded
-from bonafed.learning.engine.running import try_jobs
+from bonafed.learning.engine.training import try_jobs
 from bonafed.learning.federation import (
     NOT_FINITE,
     Failure,

@@ -11,7 +11,7 @@ import pytest
 from tests.oracles.sealing import reseal
 
 from bonafed import InvalidValue, UnreadableFile
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.mechanisms.coins.contracts import simulate

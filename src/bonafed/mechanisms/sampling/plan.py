@@ -24,7 +24,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Allocation, Menu
 from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import expectation
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior

@@ -38,7 +38,7 @@ from bonafed.learning.federation import (
     Total,
     answer_shape,
 )
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Mechanism
 from bonafed.remote.messages import (

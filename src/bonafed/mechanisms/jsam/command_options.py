@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -23,9 +22,6 @@ from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
 from bonafed.text import numeral
-
-if TYPE_CHECKING:
-    pass
 
 BELIEF = "What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
 
