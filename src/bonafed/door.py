@@ -41,7 +41,7 @@ _CALLED = {
     "Collection": "a list", "Iterable": "a list", "Callable": "a function", "ndarray": "an array",
     "rv_frozen": "a frozen continuous distribution, such as scipy.stats.gamma(3)",
     "Generator": "a generator (numpy.random.default_rng(seed))",
-    "Contract": "a contract (bonafed.read_contract reads one)",
+    "PublishedContract": "a contract (bonafed.read_contract reads one)",
     "Prior": "a prior, such as bonafed.Uniform(0.5, 1.5)",
     "Config": "a config (bonafed.runs.config.read reads one)",
     "Dataset": "a data set (bonafed.learning.data.datasets.from_arrays makes one)",

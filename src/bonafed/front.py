@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bonafed.contracts.published import PublishedContract
 from bonafed.door import guard
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
 from bonafed.learning.federation import Federation
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import Config, Contract, Slice
+from bonafed.mechanisms.contract_files import read_contract
+from bonafed.mechanisms.protocol import Config, Slice
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +33,7 @@ def train(
     *,
     data: Dataset | None = None,
     model: nn.Module | None = None,
-    contract: Contract | Path | str | None = None,
+    contract: PublishedContract | Path | str | None = None,
     reports: Mapping[str, float] | None = None,
     federation: Federation | None = None,
     folder: Path | str | None = None,
@@ -77,7 +78,7 @@ def compare(
     return compare_mechanisms(tables, dataset=data, module=model, folder=path)
 
 
-def verify(contract: Contract | Path | str) -> Sequence[Finding]:
+def verify(contract: PublishedContract | Path | str) -> Sequence[Finding]:
     """Check a published contract, a value or a file, without trusting whoever wrote it."""
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     return published.verify()

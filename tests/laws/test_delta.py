@@ -25,7 +25,7 @@ from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, 
 from bonafed.mechanisms.jsam.audit_command import JsamAuditOptions as JsamAudit
 from bonafed.mechanisms.jsam.command_options import NoiseOptions
 from bonafed.mechanisms.jsam.noise import Ingredients
-from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json
+from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.quote_command import JsamQuoteOptions, quote
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
@@ -216,7 +216,7 @@ class TestWhereItIsSaid:
         assert any("delta 0.01 is above" in str(block) for block in offer.document().blocks)
         data = {**offer.to_json(), "delta": 0.5}
         with pytest.raises(InvalidValue, match=r"contract.delta must be below 1/25,"):
-            contract_from_json(data)
+            JsamContract.from_json(data)
 
     def test_a_participant_holds_it_against_its_own_records(self):
         config = worlds.miniature("fedavg", *PRIVATELY, ("privacy", "delta", 0.01))

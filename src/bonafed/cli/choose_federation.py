@@ -12,9 +12,10 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 
 if TYPE_CHECKING:
+    from bonafed.contracts.terms import Reports
     from bonafed.flower.link import RelayedTransport
     from bonafed.learning.data.datasets import Dataset
-    from bonafed.mechanisms.protocol import Config, Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.remote.server.federation import RemoteFederation
     from bonafed.remote.server.operating import Timed
 

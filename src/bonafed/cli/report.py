@@ -83,7 +83,7 @@ def _page(places: Sequence[Path], tell: terminal.Tell) -> Page:
     if files and len(places) > 1:
         raise InvalidValue("CONTRACT.json", "must be alone: a page is of one contract or of runs", files[0])
     if files:
-        from bonafed.mechanisms.contracts.files import read_contract
+        from bonafed.mechanisms.contract_files import read_contract
         from bonafed.runs.pages import contract_page
 
         return contract_page(read_contract(files[0]), files[0].name, tell)

@@ -22,7 +22,9 @@ from bonafed.presentation.documents import Document, Table
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Config, Contract, Reports
+    from bonafed.contracts.published import PublishedContract
+    from bonafed.contracts.terms import Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.reports import ReportsFile
     from bonafed.runs.log import RoundRecord
     from bonafed.runs.prepare import Setting
@@ -200,9 +202,9 @@ def _write_example(name: str, as_json: bool) -> None:
         terminal.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
-def _read_contract(path: Path, secret: Path | None) -> Contract:
+def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:
@@ -214,7 +216,7 @@ def _read_contract(path: Path, secret: Path | None) -> Contract:
 
 
 def _config(
-    path: Path | None, changes: list[str], resume: Path | None, contract: Contract | None
+    path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
     from bonafed.runs import config as configs
@@ -252,7 +254,7 @@ def _is_finished(place: Path) -> bool:
 
 
 def _read_reports(
-    settings: Config, contract: Contract | None, path: Path, reach: Reach
+    settings: Config, contract: PublishedContract | None, path: Path, reach: Reach
 ) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import ReportsFile, read_reports
@@ -289,7 +291,7 @@ def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> Non
 def _train(
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     reach: Reach,
     *,
@@ -321,7 +323,7 @@ def _train_with(
     clients: Reached | None,
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     console: Any,
     *,

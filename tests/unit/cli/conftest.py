@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from bonafed import checks
+from bonafed.contracts.canonical import canonical_bytes, digest
 from bonafed.economics.claims import Finding, Statement
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.mechanisms.protocol import Command, Slice
 from bonafed.presentation.documents import Column, Curve, Document, Sketch, Table, pairs
 from bonafed.sections import Section, flag, key, one_of, text, word

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.canonical import coin_commitment
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NOISE_AT, NoiseAt
-from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name

@@ -31,6 +31,10 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.canonical import require_same_coins
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import money
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
@@ -40,7 +44,6 @@ from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
-from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.jsam.chosen_by_loss import ByLosses
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
@@ -49,7 +52,7 @@ from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, si
 from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
 from bonafed.mechanisms.left_open import Steps, with_steps
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
+from bonafed.mechanisms.protocol import Config, Ints
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
 
@@ -368,7 +371,7 @@ def _resolved(config: Config, members: Roster, parameters: int) -> Config:
     return replace(config, own=section_from(JsamSection, "jsam", table))
 
 
-def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
+def _under(contract: PublishedContract, config: Config, members: Roster) -> JsamContract:
     """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
         raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)

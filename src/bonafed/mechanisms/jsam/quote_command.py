@@ -10,11 +10,11 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
 from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
 from bonafed.mechanisms.jsam.command_options import (

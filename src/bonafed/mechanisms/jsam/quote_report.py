@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import empty_in_words, unheld_in_words
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate
 from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.coins import commit
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.evaluate import evaluate
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, prepare, training

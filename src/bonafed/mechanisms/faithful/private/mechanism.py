@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Finding, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
@@ -51,17 +54,7 @@ from bonafed.mechanisms.faithful.settlement import (
     weights_of,
 )
 from bonafed.mechanisms.promises import ON_SUM, PROTECTS
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Promised,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Promised, Round
 from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -186,7 +179,7 @@ class PrivateLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 

@@ -11,9 +11,9 @@ from tests.oracles.packages import ADDED
 OFFER = {"price": 1.0, "budget": 9.0, "prior": "uniform:0.5,1.5"}
 
 
-def test_a_posted_price(clinics: Trial, tmp_path: Path) -> None:
+def test_a_price_lottery(clinics: Trial, tmp_path: Path) -> None:
     assert "flower" not in (ADDED / "slice.py").read_text(encoding="utf-8").lower()
-    said(begin(clinics, tmp_path, "posted", {**TABLES, "posted_price": OFFER}))  # by the clinics' package
+    said(begin(clinics, tmp_path, "posted", {**TABLES, "price_lottery": OFFER}))  # by the clinics' package
     summary = outcome(tmp_path, "posted")
     statement = summary["statement"]
     turns = statement["columns"]["participations"]

@@ -1,4 +1,4 @@
-"""A posted price: whoever's cost is at most the price draws lots for the places of every round."""
+"""A price lottery: whoever's cost is at most the price draws lots for the places of every round."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import Allocation, Prior, money, registry
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
@@ -15,14 +17,14 @@ from bonafed.learning.federation import Question, Roster
 from bonafed.learning.rounds import Participation, weighted_mean
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
 from bonafed.mechanisms.building_blocks import PlainTerms, Subject, audit_command, audit_of, promises_kept
-from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice, Turns
+from bonafed.mechanisms.protocol import Common, Config, Slice
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import Section, key
 
 
 @dataclass(frozen=True)
 class Offer(Section):
-    """The table [posted_price]."""
+    """The table [price_lottery]."""
 
     price: float = key(money.price, help="Money for taking part in a round.")
     budget: float = key(checks.positive, help="Money for the whole run, never exceeded.")
@@ -33,7 +35,7 @@ class Offer(Section):
         """How many clients the budget pays in every round."""
         if places := money.units(self.budget) // (money.units(self.price) * rounds):
             return places
-        raise InvalidValue("posted_price.budget", "must pay a client in every round", self.budget)
+        raise InvalidValue("price_lottery.budget", "must pay a client in every round", self.budget)
 
     def chances(self, costs: checks.Floats, rounds: int) -> checks.Floats:
         """(N,) of being in a round."""
@@ -54,12 +56,12 @@ class Offer(Section):
         return Subject(decide, self.prior, self.budget / rounds)
 
 
-class PostedPrice(Unpaid):
+class PriceLottery(Unpaid):
     """The rules of a round: averaging among those who are drawn."""
 
     @property
     def offer(self) -> Any:
-        """The table [posted_price]."""
+        """The table [price_lottery]."""
         return self.config.own
 
     @property
@@ -86,11 +88,11 @@ class PostedPrice(Unpaid):
         amounts = [count * money.units(self.offer.price) for count in turns]
         kept = promises_kept(amounts, terms.columns["cost"], turns, self.offer.budget)
         columns = account.turns.columns
-        return Statement("posted-price", terms.clients, tuple(amounts), columns=columns, findings=kept)
+        return Statement("price-lottery", terms.clients, tuple(amounts), columns=columns, findings=kept)
 
 
 def _make(config: Config, members: Roster, parameters: int) -> Averaging:
-    return Averaging.of(config, members, parameters, PostedPrice)
+    return Averaging.of(config, members, parameters, PriceLottery)
 
 
 def _compare(common: Common) -> dict[str, Any] | str:
@@ -101,7 +103,7 @@ def _compare(common: Common) -> dict[str, Any] | str:
 
 
 SLICE = Slice(
-    "posted-price", _make, "posted_price", Offer,
+    "price-lottery", _make, "price_lottery", Offer,
     claims=("truthful", "individually rational", "within budget"), compare=_compare,
-    audit=audit_of(Offer.subject), attack=audit_command("posted-price", Offer, Offer.subject),
+    audit=audit_of(Offer.subject), attack=audit_command("price-lottery", Offer, Offer.subject),
 )  # fmt: skip

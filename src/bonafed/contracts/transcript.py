@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bonafed import checks
+from bonafed.contracts.coins import Coins, Roster, checked_digest
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
-from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
 from bonafed.presentation.documents import counted
 
 FORMAT = "bonafed-coins"

@@ -1,7 +1,7 @@
 """Verifiable coins of a published contract: whose roster it is, and what a client looks for in it.
 
 The contract may be of any mechanism that pays for participation. That it is worth signing is checked by
-`Contract.verify`, not here.
+`PublishedContract.verify`, not here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bonafed.economics.claims import Finding
-from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.coins.tossing import (
+from bonafed.contracts.coins import (
     SECRET_BYTES,
     Coins,
     Roster,
@@ -20,12 +18,15 @@ from bonafed.mechanisms.coins.tossing import (
     make_roster,
     toss,
 )
-from bonafed.mechanisms.protocol import Agreement, Contract, PaidTerms, Reports
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import PaidTerms, Reports
+from bonafed.economics.claims import Finding
+from bonafed.errors import InvalidValue, MissingValue
 
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 
 
-def require_commitment(contract: Contract) -> str:
+def require_commitment(contract: PublishedContract) -> str:
     """The commitment to the server's secret; a contract without one is refused."""
     if contract.coin_commitment is None:
         rule = (
@@ -35,7 +36,7 @@ def require_commitment(contract: Contract) -> str:
     return contract.coin_commitment
 
 
-def settle_paid(contract: Contract, reports: Reports) -> PaidTerms:
+def settle_paid(contract: PublishedContract, reports: Reports) -> PaidTerms:
     """The terms of a contract that pays for participation; no other kind has coins to toss."""
     terms = contract.settle(reports)
     if not isinstance(terms, PaidTerms):
@@ -43,7 +44,9 @@ def settle_paid(contract: Contract, reports: Reports) -> PaidTerms:
     return terms
 
 
-def contract_roster(contract: Contract, reports: Reports, commitments: Mapping[str, str]) -> Roster:
+def contract_roster(
+    contract: PublishedContract, reports: Reports, commitments: Mapping[str, str]
+) -> Roster:
     """Everybody's line, by name: its commitment, and its chance by the contract."""
     commitment = require_commitment(contract)
     for name in reports:
@@ -58,7 +61,7 @@ def contract_roster(contract: Contract, reports: Reports, commitments: Mapping[s
     return make_roster(contract.digest, commitment, contract.rounds, hashes, lottery.chances, lottery.draws)
 
 
-def check_contract(roster: Roster, contract: Contract) -> Finding:
+def check_contract(roster: Roster, contract: PublishedContract) -> Finding:
     """Whether the roster is of this contract."""
     for name, value, due in (
         ("digest", roster.contract, contract.digest),
@@ -75,7 +78,9 @@ def check_contract(roster: Roster, contract: Contract) -> Finding:
     return Finding("contract", True, contract.digest)
 
 
-def require_own_line(roster: Roster, contract: Contract, name: str, nonce: bytes, report: float) -> float:
+def require_own_line(
+    roster: Roster, contract: PublishedContract, name: str, nonce: bytes, report: float
+) -> float:
     """A client's chance, once contract, commitment and chance are known to be its own: it may reveal.
 
     Where a chance depends on the reports of others it is taken as it stands.

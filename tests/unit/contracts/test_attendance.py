@@ -5,10 +5,10 @@ import pytest
 from tests.laws import worlds
 
 from bonafed import InvalidValue, Uniform, jsam, sampling
+from bonafed.contracts.attendance import IN_A_SUM, Attendance
+from bonafed.contracts.published import Agreement
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.attendance import IN_A_SUM, Attendance
-from bonafed.mechanisms.protocol import Agreement
-from bonafed.mechanisms.sampling.contracts import BenchmarkContract
+from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
 from bonafed.remote.participant.summing import LEAST
 from bonafed.remote.server.feasibility import before_the_run, require_honest, require_ways
 

@@ -15,13 +15,15 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from bonafed import checks
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 
 _TOO_DEEP = "not a contract: nested too deeply"
+Coins = Literal["seed", "verifiable"]  # of a config: where the coins of a run come from
+VERIFIABLE = "verifiable"
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -114,11 +116,8 @@ def tidy(data: JSONObject) -> JSONObject:
 
 
 def require_version(version: object, current: int, name: str) -> None:
-    """Files of another version are refused: what they promised was not checked as strictly."""
-    if isinstance(version, int) and version is not True and 0 < version < current:
-        rule = f"must be {current}: the file is of an older bonafed, quote the contract again"
-        raise InvalidValue(name, rule, version)
-    if version != current:
+    """Files of another version are refused."""
+    if version != current or isinstance(version, bool):
         raise InvalidValue(name, f"must be {current}", repr(version)[:60])
 
 
@@ -150,7 +149,7 @@ def coins_to_json(commitment: str | None) -> JSONObject:
 
 def coins_word(commitment: str | None) -> str:
     """What a config under a contract with this commitment, or with none, says about coins."""
-    return "seed" if commitment is None else "verifiable"
+    return "seed" if commitment is None else VERIFIABLE
 
 
 def require_same_coins(name: str, coins: str, commitment: str | None) -> None:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import PublishedContract
+from bonafed.contracts.roster import check_contract, settle_paid
+from bonafed.contracts.terms import PaidTerms, Reports, Turns
+from bonafed.contracts.transcript import Transcript, check_openings, check_rounds
 from bonafed.economics.claims import Finding, Statement
-from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
-from bonafed.mechanisms.coins.tossing import Coins
-from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
-from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports, Turns
 from bonafed.presentation.documents import counted
 
 _RTOL = 1e-12  # sums of money, added up in another order
@@ -34,7 +35,7 @@ _NAMED = 5  # clients in a text
 class RunRecord:
     """What a run recorded."""
 
-    contract: Contract
+    contract: PublishedContract
     reports: Reports
     transcript: Transcript
     participants: Sequence[Sequence[str]]  # names, of every round

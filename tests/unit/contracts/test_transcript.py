@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.mechanisms.coins import Coins, commit, commit_nonce, make_roster, toss
-from bonafed.mechanisms.coins.transcript import (
+from bonafed.contracts.coins import Coins, commit, commit_nonce, make_roster, toss
+from bonafed.contracts.transcript import (
     check_openings,
     check_rounds,
     read_transcript,
@@ -15,6 +14,7 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_from_json,
     transcript_of,
 )
+from bonafed.errors import InvalidValue, UnreadableFile
 
 SECRET = bytes(range(32))
 NONCES = {name: np.random.default_rng(n).bytes(32) for n, name in enumerate(("ada", "ben", "zoë"))}

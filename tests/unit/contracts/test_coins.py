@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.oracles import coins as oracle
 
+from bonafed.contracts.coins import Coins, Roster, commit, commit_nonce, make_roster, toss, uniforms
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.coins import Coins, Roster, commit, commit_nonce, make_roster, toss
-from bonafed.mechanisms.coins.tossing import uniforms
 
 CONTRACT = "ab" * 32
 FALSE_ALARM = 1e-9

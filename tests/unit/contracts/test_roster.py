@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
-from bonafed.mechanisms.coins import commit, commit_nonce
-from bonafed.mechanisms.coins.contracts import (
+from bonafed.contracts.coins import commit, commit_nonce
+from bonafed.contracts.roster import (
     check_contract,
     contract_roster,
     require_commitment,
@@ -20,13 +20,12 @@ from bonafed.mechanisms.sampling import (
     plan,
 )
 from bonafed.mechanisms.sampling.contracts import read
-from bonafed.mechanisms.sampling.rules import PublishedRules
 
 REPORTS = {"ada": 0.7, "ben": 1.4, "cyd": 0.5}
 NONCES = {name: bytes([place]) * 32 for place, name in enumerate(REPORTS)}
 PLAIN = SamplingContract.of(plan(Uniform(0.5, 1.5), 30.0, 3, 20))
 CONTRACT = PLAIN.with_coins(commit(bytes(32)))
-RULES = PriorFreeContract(PublishedRules(PriorFreeSampling(3, 1.5, 1.5), 20, commit(bytes(32))))
+RULES = PriorFreeContract(PriorFreeSampling(3, 1.5, 1.5), 20).with_coins(commit(bytes(32)))
 
 
 def roster(contract=CONTRACT, reports=REPORTS):

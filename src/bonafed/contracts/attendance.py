@@ -14,12 +14,19 @@ from typing import Any, Final
 
 from bonafed.checks import Floats
 from bonafed.economics.attendance import participant_counts
-from bonafed.mechanisms.protocol import Agreement, Lottery, PaidTerms
 from bonafed.presentation.documents import JSONObject, counted
 
 FEW: Final = 0.05  # share of rounds without anybody, above which somebody should know
 IN_A_SUM: Final = 2  # participants besides colluders in a secure sum that is opened
 WORTH_SAYING = 0.05  # rounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lottery:
+    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
+
+    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
+    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,3 @@ def unheld_in_words(found: Mapping[str, Any], rounds: int) -> list[str]:
 def few(count: float) -> str:
     """A number of rounds on average."""
     return f"{count:,.1f}" if count >= WORTH_SAYING else "fewer than 0.1"
-
-
-def attendance_of(agreement: Agreement, rounds: int | None) -> Attendance | None:
-    """Of a run under these terms; None: no chance decides who is in a round, or they do not say."""
-    terms = agreement.terms
-    return Attendance.of(terms.lottery, rounds) if rounds and isinstance(terms, PaidTerms) else None
