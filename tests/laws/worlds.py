@@ -17,7 +17,7 @@ import numpy as np
 
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Failure, Total
-from bonafed.learning.functions import FunctionFederation, answer_shape
+from bonafed.learning.function_federation import FunctionFederation, answer_shape
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs
