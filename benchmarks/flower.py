@@ -45,12 +45,12 @@ from tests.flower.harness import PARTICIPATE, Trial
 
 from bonafed.flower.commands import Connection, environment, flwr
 from bonafed.flower.participating import LOG, free_port
-from bonafed.flower.trial_federation import trial_settings
+from bonafed.flower.simulation import trial_settings
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.work import LocalTraining
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
-from bonafed.runs.holdings import hold
+from bonafed.runs.data import hold
 from bonafed.runs.prepare import prepare
 
 HERE = Path(__file__).resolve().parent

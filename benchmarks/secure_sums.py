@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from bonafed.checks import Floats
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Member,
     Once,
-    Plan,
     advertise,
     collected,
     gathered,
@@ -110,7 +110,7 @@ def vector(place: int, size: int) -> Floats:
 def case(n: int, size: int, repeats: int) -> Case:
     """Set up a batch once, and add up as often as said, with everybody and with n - t dropped."""
     names, colluders = tuple(f"member {k}" for k in range(n)), n // 3
-    plan = Plan(
+    plan = BatchPlan(
         names, threshold_for(n, colluders), size, BOUND, max(SUMS, 2 * repeats), b"benchmark", colluders
     )
     identities, clock = Identities(names), Clock()

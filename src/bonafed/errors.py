@@ -3,8 +3,10 @@
     BonafedError
     ├── InvalidValue (also a ValueError)   an argument breaks a rule: name, rule, value
     │   ├── MissingValue                   a value that is required is not there: name, rule
+    │   │   └── OldName                    nothing has this name any more: name, and its new name
     │   ├── InvalidValues                  several values break rules: all of them, told at once
     │   └── ReportRefused                  a report the published contract does not admit
+    ├── UnusablePlugin                     a mechanism of another package: which, whose and why
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
@@ -110,10 +112,10 @@ def refuse(problems: Sequence[InvalidValue]) -> None:
 class MissingValue(InvalidValue):
     """A value that is required is not there.
 
-    >>> raise MissingValue("contract.prior", "is required for optimal")
+    >>> raise MissingValue("sampling.prior", "is required for optimal")
     Traceback (most recent call last):
         ...
-    bonafed.errors.MissingValue: contract.prior is required for optimal
+    bonafed.errors.MissingValue: sampling.prior is required for optimal
     """
 
     def __init__(self, name: str, rule: str = "is required", value: None = None) -> None:
@@ -124,8 +126,29 @@ class MissingValue(InvalidValue):
         return f"{self.name} {self.rule}"
 
 
+class OldName(MissingValue):
+    """What is named has another name now, and nothing has the old one.
+
+    >>> raise OldName("[contract]", "is now [sampling]: rename the table")
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.OldName: [contract] is now [sampling]: rename the table
+    """
+
+
 class ReportRefused(InvalidValue):
     """A report that the published contract does not admit."""
+
+
+class UnusablePlugin(BonafedError, UserWarning):
+    """A mechanism that another package offers cannot be used; says which package, and why.
+
+    It is a warning where the mechanism is passed over, and an error where it was asked for by name.
+    """
+
+    def __init__(self, package: str, name: str, reason: str) -> None:
+        self.package, self.name, self.reason = package, name, reason
+        super().__init__(f"mechanism {name} of package {package} cannot be used: {reason}")
 
 
 class UnreadableFile(BonafedError):

@@ -40,7 +40,7 @@ def _hang() -> None:
 
 
 def _traceback() -> None:
-    from bonafed.mechanisms.contracts import files
+    from bonafed.mechanisms import contract_files as files
 
     def broken(_path: Path) -> dict[str, Any]:
         return {}["format"]
@@ -82,13 +82,13 @@ def _writes_and_refuses() -> None:
 def _in_place() -> None:
     """A writer that opens the file itself."""
     from bonafed.presentation import terminal
-    from bonafed.runs import folder
+    from bonafed.runs import log
 
     def plain(outputs: Mapping[Path, bytes], **_options: object) -> None:
         for path, content in outputs.items():
             path.write_bytes(content)
 
-    terminal.write_together = folder.write_together = plain
+    terminal.write_together = log.write_together = plain
 
 
 def _forgets_to_cut() -> None:
@@ -103,7 +103,7 @@ def _trusts() -> None:
     from bonafed.runs import folder
 
     folder.content = lambda place, name: folder.read_bytes(place / name)
-    folder.require_began_with = lambda *_arguments: None
+    folder.require_listed = lambda *_arguments: None
 
 
 def _names_nothing() -> None:
@@ -111,9 +111,9 @@ def _names_nothing() -> None:
     from contextlib import nullcontext
 
     from bonafed import files
-    from bonafed.runs import folder
+    from bonafed.runs import log
 
-    files.named = folder.named = lambda _path: nullcontext()  # type: ignore[assignment]
+    files.named = log.named = lambda _path: nullcontext()  # type: ignore[assignment]
     files.OSError = _Nameless  # type: ignore[attr-defined]
 
 

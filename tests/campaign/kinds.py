@@ -91,11 +91,11 @@ _ALL = (
     Kind("private-on-sum", {"privacy": {**_PRIVACY, "noise_at": "sum"}}, training=_ON_SUM),
     Kind("private-poisson", {"privacy": {**_PRIVACY, "batches": "poisson"}}),
     Kind("private-reproducible", {"privacy": {**_PRIVACY, "noise": "reproducible"}}),
-    Kind("sampling", {"contract": _CONTRACT}, training={"aggregation": "memory"}),
-    Kind("sampling-plain", {"contract": _CONTRACT}, training={"aggregation": "plain"}),
-    Kind("sampling-private", {"contract": _CONTRACT, "privacy": _PRIVACY}),
-    Kind("sampling-coins", {"contract": {**_CONTRACT, "coins": "verifiable"}}),
-    Kind("sampling-prior-free", {"contract": {"scheme": "prior-free", "highest": 2, "total_budget": 9}}),
+    Kind("sampling", {"sampling": _CONTRACT}, training={"aggregation": "memory"}),
+    Kind("sampling-plain", {"sampling": _CONTRACT}, training={"aggregation": "plain"}),
+    Kind("sampling-private", {"sampling": _CONTRACT, "privacy": _PRIVACY}),
+    Kind("sampling-coins", {"sampling": {**_CONTRACT, "coins": "verifiable"}}),
+    Kind("sampling-prior-free", {"sampling": {"scheme": "prior-free", "highest": 2, "total_budget": 9}}),
     Kind("sampling-published", {}, quote=_QUOTE_SAMPLING),
     Kind("sampling-published-coins", {}, quote=_QUOTE_SAMPLING, commits=True),
     Kind("jsam", {"jsam": _JSAM}, training={"batch_size": 6}),
@@ -119,7 +119,7 @@ _ALL = (
          run={"checkpoint_every": 1, "evaluate_every": 2}),
     Kind("rewards-cheat", {"rewards": {**_REWARDS, "measure": "cosine", "agents": ["1 free-ride"]}},
          run={"checkpoint_every": 2}),
-    Kind("posted-price", {"posted_price": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
+    Kind("price-lottery", {"price_lottery": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}
 WHOLLY = (
@@ -197,23 +197,28 @@ def repeatable() -> None:
     zipfile.time = SimpleNamespace(time=lambda: 0.0, localtime=lambda _now: midnight)  # type: ignore[attr-defined]
 
 
-def add_posted_price() -> None:
+def add_price_lottery() -> None:
     """Add the mechanism of the page on adding one to the catalogue of this process."""
     import importlib.util
     import sys
 
     from bonafed.mechanisms import catalogue
 
-    package = "bonafed.mechanisms.posted_price"
+    package = "bonafed.mechanisms.price_lottery"
     for name, file in ((package, "__init__.py"), (f"{package}.slice", "slice.py")):
-        path = ROOT / "docs" / "how-to" / "posted_price" / file
+        path = ROOT / "docs" / "how-to" / "price_lottery" / file
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     entry = catalogue.Entry(
-        "posted-price", "posted_price", "posted_price.slice", "a posted price", None, "audit"
+        "price-lottery",
+        "price_lottery",
+        "bonafed.mechanisms.price_lottery.slice",
+        "a price lottery",
+        None,
+        "audit",
     )
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 

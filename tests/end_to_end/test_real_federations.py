@@ -22,7 +22,7 @@ from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs import config as configs
-from bonafed.runs import contract_page, toml
+from bonafed.runs import pages, toml
 from bonafed.runs.prepare import prepare
 
 ROUNDS, CLIP, CAP = 4, 1.0, 5.0
@@ -35,7 +35,7 @@ KINDS = {  # the table [data], and how many clients the real one has
     "2,410 schools": ({"name": "schools", "study": "chem97"}, 2410),
 }
 # of invented clients: everything on classes, and on real targets what treats them differently
-QUICK = {"heart": ("fedavg", "sampling", "jsam", "faithful", "rewards", "posted-price")}
+QUICK = {"heart": ("fedavg", "sampling", "jsam", "faithful", "rewards", "price-lottery")}
 QUICK["schools"] = ("fedavg", "faithful", "rewards")
 # why a mechanism does not apply to some data: whatever else is refused is a mistake
 NOT_FOR = {("rewards", "schools"): "data.name must name data with classes: rewards are judged by accuracy"}
@@ -63,8 +63,8 @@ def every(quick):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -76,7 +76,7 @@ def invented(tmp_path_factory):
 @pytest.fixture
 def few_places(monkeypatch):
     """Pages of contracts work out what a participant would earn at few costs."""
-    monkeypatch.setattr(contract_page, "_PLACES", 2)
+    monkeypatch.setattr(pages, "_PLACES", 2)
 
 
 @pytest.mark.usefixtures("few_places")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bonafed.flower.link import FlowerTransport
-from bonafed.flower.trial_federation import trial_settings
+from bonafed.flower.simulation import trial_settings
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import SUMMARY, read_json
@@ -37,8 +37,8 @@ PRIVATE = {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}
 JSAM = {"prior": "uniform:0,4", "eta": 20.0, "smoothness": 0.5, "clip": 1.0, "max_epsilon": 5.0}
 EXACT: dict[str, dict[str, Any]] = {
     "fedavg": TABLES,
-    "sampling": {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
-    "prior-free": {**TABLES, "contract": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
+    "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
+    "prior-free": {**TABLES, "sampling": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
     "faithful": {**SHARED, "faithful": {"regulariser": 0.1}},
     "rewards": {**TABLES, "rewards": {"measure": "cosine"}},
 }
@@ -133,8 +133,8 @@ def receipts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def require_balance(trial: Trial, summary: Mapping[str, Any], members: tuple[str, ...] = NAMES) -> None:
     """The statement is what every one of these participants' own ledgers says."""
-    from bonafed.remote.journal import Journal
-    from bonafed.remote.own_statement import my_document
+    from bonafed.remote.participant.journal import Journal
+    from bonafed.remote.participant.own_account import my_document
 
     statement = summary["statement"]
     for name in members:

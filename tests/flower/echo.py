@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bonafed.flower.participating import participate
-from bonafed.remote.settings import ParticipantSettings, read_settings
+from bonafed.remote.participant.settings import ParticipantSettings, read_settings
 
 
 class Echo:

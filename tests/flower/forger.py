@@ -18,8 +18,8 @@ from typing import Any
 from bonafed.flower.participating import participate
 from bonafed.remote.keys import member_signer, read_member_key
 from bonafed.remote.messages import SERVER, Message, seal
-from bonafed.remote.open_from_disk import open_participant
-from bonafed.remote.settings import read_settings
+from bonafed.remote.participant.open_from_disk import open_participant
+from bonafed.remote.participant.settings import read_settings
 
 PATIENCE = 60.0  # seconds until somebody else's report is overheard
 

@@ -15,9 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bonafed.flower.commands import register
-from bonafed.flower.folder import Folder
+from bonafed.flower.folder import Folder, NewFederation, make_federation
 from bonafed.flower.participating import free_port
-from bonafed.flower.setup import Plan, make_federation
 
 NAMES = ("ada", "ben", "cyd", "dan")
 ECHO = ("-m", "tests.flower.echo")  # answers "name:message"
@@ -33,7 +32,7 @@ class Trial:
     def __init__(self, path: Path, names: Sequence[str] = NAMES) -> None:
         """A folder that exists already is taken as it is."""
         if not path.exists():
-            make_federation(path, Plan(names, f"127.0.0.1:{free_port()}"))
+            make_federation(path, NewFederation(names, f"127.0.0.1:{free_port()}"))
         self.folder = Folder(path)
         self.membership = self.folder.membership()
         self._superlink: subprocess.Popen[bytes] | None = None

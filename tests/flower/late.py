@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from bonafed.flower.participating import participate
-from bonafed.remote.open_from_disk import open_participant
-from bonafed.remote.settings import read_settings
+from bonafed.remote.participant.open_from_disk import open_participant
+from bonafed.remote.participant.settings import read_settings
 
 LATE = 40.0  # seconds
 

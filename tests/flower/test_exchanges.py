@@ -63,7 +63,7 @@ def test_long_messages_and_empty_ones_travel(transport):
 
 def test_who_is_connected_is_known_by_its_registered_key(trial, transport):
     assert transport.connected() == trial.membership.key_digests
-    assert transport.standing().strangers == ()
+    assert transport.online_nodes().strangers == ()
 
 
 def test_who_fails_says_nothing_of_why_and_the_others_answer(trial, transport):
@@ -114,7 +114,7 @@ def test_a_registered_node_that_is_not_on_the_roster_is_a_stranger(trial, tmp_pa
     three = {name: key for name, key in own.members.items() if name != "dan"}
     Membership(own.name, own.address, own.operator, three).write(Folder(tmp_path / "trial").roster)
     with FlowerTransport(tmp_path / "trial") as transport:
-        assert transport.standing().strangers == (own.key_digests["dan"],)
+        assert transport.online_nodes().strangers == (own.key_digests["dan"],)
         assert sorted(transport.connected()) == ["ada", "ben", "cyd"]
         assert transport.exchange({"dan": b"x"}, 60.0) == {"dan": Failure("is not connected", absent=True)}
     done = subprocess.run(

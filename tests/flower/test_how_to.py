@@ -57,10 +57,10 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
 
 def test_the_settings_shown_are_those_that_are_made(tmp_path: Path) -> None:
     """But for the comment at the top, and what the page says is filled in."""
-    from bonafed.flower.setup import Plan, make_federation
+    from bonafed.flower.folder import NewFederation, make_federation
 
     (shown,) = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    make_federation(tmp_path / "clinics", Plan(("north",), ADDRESS))
+    make_federation(tmp_path / "clinics", NewFederation(("north",), ADDRESS))
     made = (tmp_path / "clinics" / "members" / "north" / "me.toml").read_text(encoding="utf-8")
     _, _, made = made.partition("\n\n")
     assert shown == made.replace("# classes = 2", "classes = 2").replace("# cost = 1.0", "cost = 0.61")

@@ -11,8 +11,8 @@ import pytest
 
 from bonafed.flower.link import FlowerTransport
 from bonafed.mechanisms import catalogue
-from bonafed.remote.journal import Journal
-from bonafed.remote.rosters import roster_from_json
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.roster import roster_from_json
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import VERSIONS, read_json
 from bonafed.runs.prepare import prepare

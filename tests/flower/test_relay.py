@@ -14,10 +14,9 @@ from flwr.app import Error, Message, RecordDict
 from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
-from bonafed.flower.frames import private_folder, read_frame, send_frame
+from bonafed.flower.frames import BadContent, packed, private_folder, read_frame, send_frame, unpacked
 from bonafed.flower.node import Clock, Executor
-from bonafed.flower.parcels import BadParcel, packed, unpacked
-from bonafed.flower.participant_process import Keeper
+from bonafed.flower.participant_process import ParticipantProcess
 from bonafed.flower.relay import NOT_OURS, NOT_SENT, Relay
 
 
@@ -118,9 +117,9 @@ def executed(kind, content):
     told = []
     with (
         private_folder() as folder,
-        Keeper(folder / "keeper", lambda message: b"re:" + message, told.append),
+        ParticipantProcess(folder / "participant", lambda message: b"re:" + message, told.append),
     ):
-        executor = Executor("127.0.0.1:1", b"secret", str(folder / "keeper"), Clock())
+        executor = Executor("127.0.0.1:1", b"secret", str(folder / "participant"), Clock())
         return executor._reply(Message(content, 1, "query"), kind)
 
 
@@ -135,8 +134,8 @@ def test_tasks_of_other_kinds_are_refused(kind):
     assert reply.error.reason == "must be a message of bonafed: this node runs no apps"
 
 
-def test_a_keeper_that_is_gone_is_an_error():
-    executor = Executor("127.0.0.1:1", b"secret", "/nowhere/keeper", Clock())
+def test_a_participant_that_is_gone_is_an_error():
+    executor = Executor("127.0.0.1:1", b"secret", "/nowhere/participant", Clock())
     reply = executor._reply(Message(packed(b"x"), 1, "query"), TaskType.CLIENT_APP)
     assert reply.error.reason == "the participant's process cannot be reached"
 
@@ -150,7 +149,7 @@ def test_other_content_is_no_message():
         RecordDict({"bonafed": ConfigRecord({"other": b"x"})}),
         RecordDict({"bonafed": ArrayRecord()}),
     ):
-        with pytest.raises(BadParcel):
+        with pytest.raises(BadContent):
             unpacked(content)
 
 

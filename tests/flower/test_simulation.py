@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bonafed.flower.folder import NewFederation, make_federation
 from bonafed.flower.participant_process import FAILED
-from bonafed.flower.setup import Plan, make_federation
 from bonafed.flower.simulation import SimulatedTransport
 from bonafed.learning.federation import Failure
 from tests.flower.harness import NAMES
@@ -17,7 +17,7 @@ from tests.flower.harness import NAMES
 @pytest.fixture(scope="module")
 def transport(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulation") / "trial"
-    make_federation(folder, Plan(NAMES))
+    make_federation(folder, NewFederation(NAMES))
     root = str(Path(__file__).parents[2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 import torch
 
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import COVERED, NO_WORSE_ALONE, Kind, Statement
 from bonafed.errors import BonafedError
 from bonafed.learning.engine.programs import flat_parameters
-from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs import config as configs
 from bonafed.runs import folder as folders
+from bonafed.runs import log
 from bonafed.runs.training import train
 from tests.laws.worlds import OWNERS
 
@@ -97,7 +98,7 @@ def _train_until(made, place, moment, stop):
 
     with pytest.MonkeyPatch.context() as patch:
         if kind in ("checkpoint", "finish"):
-            patch.setattr(folders.Log, kind, lambda *_args: stop())
+            patch.setattr(log.RunLog, kind, lambda *_args: stop())
         train(made, place, on_round=on_round, on_phase=on_phase)
 
 

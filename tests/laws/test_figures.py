@@ -13,7 +13,7 @@ from bonafed.learning.data.datasets import from_arrays
 from bonafed.mechanisms.lies_figure import lie_figure
 from bonafed.presentation import figures
 from bonafed.presentation.documents import Column
-from bonafed.runs import contract_page, listing
+from bonafed.runs import listing, pages
 from bonafed.runs.figures import RunCurve, comparison_figure, curve_of, runs_figure
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
@@ -33,8 +33,8 @@ OTHERS = [pytest.param(kind, marks=pytest.mark.deep) for kind in CONTRACTS if ki
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -74,7 +74,7 @@ def test_a_contract(kind):
         if shown.document().figure if hasattr(shown, "document") else shown.figure:
             assert illegible(shown.plot()) == []
     earned = [(c, {"kind": HARD[0], "admitted": True, "paid": 1e9, "left": c}) for c in (0.5, 1.0)]
-    assert illegible(contract_page._figure(earned, "cost")) == []
+    assert illegible(pages._figure(earned, "cost")) == []
 
 
 @pytest.mark.parametrize(

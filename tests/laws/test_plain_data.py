@@ -15,11 +15,10 @@ import pytest
 import bonafed
 from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import write_contract
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.presentation.documents import Column, Document, Table, plain
-from bonafed.runs import checking, contract_page, listing
-from bonafed.runs.comparing import compare
+from bonafed.runs import integrity, listing, pages
+from bonafed.runs.compare import compare
 from bonafed.runs.pages import run_page
 from bonafed.runs.training import train
 from tests.laws import worlds
@@ -31,8 +30,8 @@ BELIEF = bonafed.Uniform(0.5, 1.5)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -75,7 +74,7 @@ def test_a_run_shows_plain_data(name, tmp_path):
         require_shown(terms.document())
         require_plain(terms.to_json())
     require_plain(listing.overview(tmp_path / "run"))
-    require_shown(checking.document({"run": checking.check(tmp_path / "run")}))
+    require_shown(integrity.check_document({"run": integrity.check(tmp_path / "run")}))
     assert run_page(tmp_path / "run").to_html()
 
 
@@ -129,11 +128,11 @@ def test_a_contract_shows_plain_data(kind):
 
 
 def test_a_page_and_a_verification_of_a_contract_for_an_expected_budget(tmp_path, bonafed_cli, monkeypatch):
-    monkeypatch.setattr(contract_page, "_PLACES", 2)
-    page = contract_page.contract_page(CONTRACTS["expected budget"](), "contract.json")
+    monkeypatch.setattr(pages, "_PLACES", 2)
+    page = pages.contract_page(CONTRACTS["expected budget"](), "contract.json")
     assert b"every check" in page.to_html()
     path = tmp_path / "contract.json"
-    write_contract(CONTRACTS["expected budget"](), path)
+    CONTRACTS["expected budget"]().write(path)
     said = json.loads(bonafed_cli("verify", str(path), "--json"))
     assert said["holds"] is True
     assert {type(finding["holds"]) for finding in said["findings"]} == {bool}

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from bonafed.remote.secure_sums import (
+    BatchPlan,
     Member,
     Once,
-    Plan,
     advertise,
     collected,
     gathered,
@@ -53,14 +53,14 @@ def plan_for(
     n, *, colluders=0, threshold=None, size=3, sums=1, bound=8.0, context=b"run 1, batch 1", noise=0.0
 ):
     t = threshold_for(n, colluders) if threshold is None else threshold
-    return Plan(NAMES[:n], t, size, bound, sums, context, colluders, noise)
+    return BatchPlan(NAMES[:n], t, size, bound, sums, context, colluders, noise)
 
 
 @dataclass
 class Walk:
     """All members, set up for the sums of a plan; `once` is what each would have on disk."""
 
-    plan: Plan
+    plan: BatchPlan
     absent: tuple = ()  # who never sends keys
     members: dict = field(init=False)
     once: dict = field(init=False)

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.rewards import Standalone, run, train_with_rewards
-from bonafed.mechanisms.rewards.bounds import (
+from bonafed.mechanisms.rewards.game import best_responses, equilibria, game, standard, with_ceiling
+from bonafed.mechanisms.rewards.server import expected_weights
+from bonafed.mechanisms.rewards.settlement import correlation
+from bonafed.papers.rewards.bounds import (
     TrainingProblem,
     fading_sum,
     limit_bound,
@@ -17,9 +20,6 @@ from bonafed.mechanisms.rewards.bounds import (
     recovery_bound,
     tight_fading_sum,
 )
-from bonafed.mechanisms.rewards.game import best_responses, equilibria, game, standard, with_ceiling
-from bonafed.mechanisms.rewards.server import expected_weights
-from bonafed.mechanisms.rewards.settlement import correlation
 from tests.oracles.rewards import digits_federation
 
 SETTING = TrainingProblem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 45.0, 2.0)

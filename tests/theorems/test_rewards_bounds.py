@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.rewards.bounds import (
+from bonafed.papers.rewards.bounds import (
     TrainingProblem,
     fading_sum,
     limit_bound,

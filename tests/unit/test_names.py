@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bonafed
+from bonafed.contracts.coins import Roster as CoinRoster
+from bonafed.contracts.coins import commit, commit_nonce
 from bonafed.economics import Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.coins.tossing import Roster as CoinRoster
-from bonafed.mechanisms.coins.tossing import commit, commit_nonce
-from bonafed.mechanisms.contracts.files import contract_from_json
+from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.sampling.plan import plan
@@ -47,9 +47,9 @@ def names_of_a_plan(one, other):
 
 
 def sampling_contract(one, other):
-    from bonafed.mechanisms.sampling.published import publish
+    from bonafed.mechanisms.sampling.published import SamplingContract
 
-    contract_from_json({**json.loads(publish(GROUPED).content), "names": [one, other]})
+    contract_from_json({**json.loads(SamplingContract.of(GROUPED).content), "names": [one, other]})
 
 
 def sampling_reports(one, other):
@@ -80,7 +80,7 @@ def reports_of_a_run(one, other):
         "partition": {"kind": "iid", "clients": 2},
         "model": {"name": "softmax"},
         "training": {"rounds": 1, "learning_rate": 0.1},
-        "contract": {"prior": "uniform:0,1", "total_budget": 1.0},
+        "sampling": {"prior": "uniform:0,1", "total_budget": 1.0},
         "run": {"cores": 1},
     }
     bonafed.train(from_tables(tables), data=data, reports={one: 0.5, other: 0.5})

@@ -7,8 +7,8 @@ import numpy as np
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.sections import Data, Model, Partition, Run
 from bonafed.mechanisms.protocol import Config
-from bonafed.remote import federation
-from bonafed.runs.holdings import hold
+from bonafed.remote.server import federation
+from bonafed.runs.data import hold
 
 GIVEN = ("ward 10", "ben", "ward 9", "10", "9", "Ada")
 IN_ORDER = ("9", "10", "Ada", "ben", "ward 9", "ward 10")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bonafed.economics.contribution import cosine_step
-from bonafed.mechanisms.rewards import bounds as b
 from bonafed.mechanisms.rewards import game as g
 from bonafed.mechanisms.rewards.measures import History, ObservedRound, contributions, cosine_gradient
 from bonafed.mechanisms.rewards.settlement import (
@@ -15,6 +14,7 @@ from bonafed.mechanisms.rewards.settlement import (
     participation_incentive,
     participation_incentive_by_loss,
 )
+from bonafed.papers.rewards import bounds as b
 
 DATA = json.loads((Path(__file__).parent / "rewards.json").read_text())
 BOUNDS, GIVEN = DATA["bounds"], DATA["bounds"]["input"]

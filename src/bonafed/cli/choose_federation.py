@@ -12,11 +12,12 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 
 if TYPE_CHECKING:
+    from bonafed.contracts.terms import Reports
     from bonafed.flower.link import RelayedTransport
     from bonafed.learning.data.datasets import Dataset
-    from bonafed.mechanisms.protocol import Config, Reports
-    from bonafed.remote.federation import RemoteFederation
-    from bonafed.remote.operating import Timed
+    from bonafed.mechanisms.protocol import Config
+    from bonafed.remote.server.federation import RemoteFederation
+    from bonafed.remote.server.operating import Timed
 
 Where = Literal["here", "flower", "simulation"]
 Tell = Callable[[str], None]
@@ -68,12 +69,12 @@ def reached(
     if reach.where == "here":
         yield None
         return
-    from bonafed.remote.beforehand import require_honest, require_ways
+    from bonafed.remote.server.feasibility import require_honest, require_ways
 
     require_ways(config, reach.colluders)
     from bonafed.flower.folder import Folder
-    from bonafed.remote import operating
-    from bonafed.remote.open_from_disk import operator_of
+    from bonafed.remote.server import operating
+    from bonafed.remote.server.operating import operator_of
 
     test = operating.public_test_set(config, tell)
     with ExitStack() as stack:
@@ -108,7 +109,7 @@ def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
 
 def _trial(config: Config, place: Path, reports: Reports | None, resume: bool) -> Path:
     """The members of a simulation, beside the folder of the run: their ledgers outlive a kill."""
-    from bonafed.flower.trial_federation import make_trial
+    from bonafed.flower.simulation import make_trial
 
     folder = place.with_name(place.name + _MEMBERS)
     if not resume:

@@ -20,14 +20,14 @@ class CoinSecret(NamedTuple):
     @property
     def commitment(self) -> str:
         """What the contract publishes about the secret."""
-        from bonafed.mechanisms.coins import commit
+        from bonafed.contracts.coins import commit
 
         return commit(self.value)
 
 
 def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
     """The secret of --commit-coins: drawn now, written together with the contract."""
-    from bonafed.mechanisms.coins import SECRET_BYTES
+    from bonafed.contracts.coins import SECRET_BYTES
 
     if save is None:
         raise InvalidValue("--commit-coins", "requires --save: the contract commits to it", path)
@@ -55,7 +55,7 @@ def hex_line(value: bytes) -> bytes:
 
 def read_hex(path: Path) -> bytes:
     """The secret in a file written by `hex_line`."""
-    from bonafed.mechanisms.coins import SECRET_BYTES
+    from bonafed.contracts.coins import SECRET_BYTES
 
     try:
         return bytes.fromhex(path.read_text(encoding="ascii").strip())

@@ -20,9 +20,9 @@ from bonafed.presentation.documents import Column, Document, Table, counted
 from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
+    from bonafed.contracts.coins import Coins
+    from bonafed.contracts.published import PublishedContract
     from bonafed.economics.claims import Finding
-    from bonafed.mechanisms.coins import Coins
-    from bonafed.mechanisms.protocol import Contract
 
 coins_app = typer.Typer(
     cls=CommandGroup,
@@ -61,8 +61,8 @@ def nonce(
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
     name, place = _require("--client", client), _require("--save", save)
-    from bonafed.mechanisms.coins import SECRET_BYTES, commit_nonce
-    from bonafed.mechanisms.coins.contracts import require_commitment
+    from bonafed.contracts.coins import SECRET_BYTES, commit_nonce
+    from bonafed.contracts.roster import require_commitment
 
     contract = _read(contract_file)
     require_commitment(contract)
@@ -97,8 +97,8 @@ def roster(
     """
     source, place = _require("--reports", reports), _require("--save", save)
     terminal.require_outputs({"--save": place}, {"the contract": contract_file, "--reports": source})
-    from bonafed.mechanisms.coins import Transcript, transcript_bytes
-    from bonafed.mechanisms.coins.contracts import contract_roster
+    from bonafed.contracts.roster import contract_roster
+    from bonafed.contracts.transcript import Transcript, transcript_bytes
     from bonafed.reports import read_columns, read_costs
 
     contract = _read(contract_file)
@@ -143,8 +143,8 @@ def reveal(
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
     name, own_cost = _require("--client", client), _require("--cost", cost)
-    from bonafed.mechanisms.coins import read_transcript
-    from bonafed.mechanisms.coins.contracts import require_own_line
+    from bonafed.contracts.roster import require_own_line
+    from bonafed.contracts.transcript import read_transcript
 
     public_roster = read_transcript(_require("--roster", roster_file)).roster
     value = read_hex(_require("--nonce", nonce_file))
@@ -202,7 +202,7 @@ def open_command(
     """
     place = _require("--save", save)
     terminal.require_outputs({"--save": place}, {"the roster": roster_file})
-    from bonafed.mechanisms.coins import transcript_bytes, transcript_of
+    from bonafed.contracts.transcript import transcript_bytes, transcript_of
 
     coins = _coins(roster_file, nonces, secret)
     terminal.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
@@ -217,8 +217,8 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
         if contract is not None:
             raise InvalidValue("CONTRACT.json", "must not be given with the coins of a run", contract)
         return verify_run(path), None
-    from bonafed.mechanisms.coins import check_openings, read_transcript
-    from bonafed.mechanisms.coins.contracts import check_contract
+    from bonafed.contracts.roster import check_contract
+    from bonafed.contracts.transcript import check_openings, read_transcript
 
     transcript = read_transcript(path)
     findings, coins = check_openings(transcript)
@@ -240,15 +240,15 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     terminal.show(document, as_json=as_json)
 
 
-def _read(path: Path) -> Contract:
-    from bonafed.mechanisms.contracts.files import read_contract
+def _read(path: Path) -> PublishedContract:
+    from bonafed.mechanisms.contract_files import read_contract
 
     return read_contract(path)
 
 
 def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
-    from bonafed.mechanisms.coins import read_transcript
-    from bonafed.mechanisms.coins import toss as toss_coins
+    from bonafed.contracts.coins import toss as toss_coins
+    from bonafed.contracts.transcript import read_transcript
     from bonafed.reports import read_columns
 
     transcript = read_transcript(path)

@@ -40,10 +40,10 @@ def compare(
     if report is not None:
         require_page("--report", report)
     terminal.require_outputs({"--plot": plot, "--report": report}, {"CONFIG.toml": config})
-    from bonafed.runs.comparing import compare as compare_mechanisms
-    from bonafed.runs.comparison import COMPARISON
+    from bonafed.runs.compare import COMPARISON
+    from bonafed.runs.compare import compare as compare_mechanisms
     from bonafed.runs.config import read_tables
-    from bonafed.runs.seals import to_json
+    from bonafed.runs.folder import to_json
 
     tables = read_tables(config, changes or [])
     with terminal.working("comparing") as tell:

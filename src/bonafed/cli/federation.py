@@ -16,7 +16,7 @@ from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
 
 if TYPE_CHECKING:
-    from bonafed.flower.link import Standing
+    from bonafed.flower.link import OnlineNodes
     from bonafed.remote.roster import Membership
 
 federation_app = typer.Typer(
@@ -68,11 +68,11 @@ def init(
 
     Example: bonafed federation init clinics --member north --member south --address fl.example:9092
     """
-    from bonafed.flower.setup import DEFAULT_ADDRESS, Plan, make_federation
+    from bonafed.flower.folder import DEFAULT_ADDRESS, NewFederation, make_federation
 
     keys = dict(_pair(text) for text in public_key or ())
-    plan = Plan(tuple(member or ()), address or DEFAULT_ADDRESS, keys, ca, certificate, server_key)
-    membership = make_federation(folder, plan)
+    new = NewFederation(tuple(member or ()), address or DEFAULT_ADDRESS, keys, ca, certificate, server_key)
+    membership = make_federation(folder, new)
     if as_json:
         terminal.say_json(_identity(membership))
         return
@@ -101,10 +101,10 @@ def serve(folder: FederationFolder) -> None:
     from bonafed.flower.commands import environment, require_flower, superlink_command
     from bonafed.flower.folder import Folder
 
-    place = Folder(folder.absolute())
-    command = superlink_command(place)
+    paths = Folder(folder.absolute())
+    command = superlink_command(paths)
     require_flower()
-    os.execve(command[0], command, environment(place.home))
+    os.execve(command[0], command, environment(paths.home))
 
 
 @federation_app.command()
@@ -138,29 +138,29 @@ def status(folder: FederationFolder, as_json: Json = False) -> None:
     from bonafed.flower.link import FlowerTransport
 
     with terminal.working("asking the SuperLink"), FlowerTransport(folder) as transport:
-        standing = transport.standing()
-    terminal.show(_status(transport.membership, standing), as_json=as_json)
+        online = transport.online_nodes()
+    terminal.show(_status(transport.membership, online), as_json=as_json)
 
 
 def _identity(membership: Membership) -> dict[str, object]:
     return {"federation": membership.name, "address": membership.address, "roster": membership.digest}
 
 
-def _status(membership: Membership, standing: Standing) -> Document:
+def _status(membership: Membership, online: OnlineNodes) -> Document:
     digests = membership.key_digests
-    rows = [(name, name in standing.nodes, digest) for name, digest in digests.items()]
+    rows = [(name, name in online.nodes, digest) for name, digest in digests.items()]
     columns = (Column("member", left=True), Column("connected", left=True), Column("key", left=True))
     blocks: list[Table | str] = [
-        Table(f"{membership.name} at {membership.address}", columns, tuple(rows), _strangers(standing))
+        Table(f"{membership.name} at {membership.address}", columns, tuple(rows), _strangers(online))
     ]
     members = [{"name": name, "connected": here, "key": digest} for name, here, digest in rows]
-    data = {**_identity(membership), "members": members, "strangers": list(standing.strangers)}
+    data = {**_identity(membership), "members": members, "strangers": list(online.strangers)}
     return Document((*blocks, f"digest of the roster: {membership.digest}"), data)
 
 
-def _strangers(standing: Standing) -> str:
-    count = len(standing.strangers)
+def _strangers(online: OnlineNodes) -> str:
+    count = len(online.strangers)
     if not count:
         return ""
-    keys: Sequence[str] = [key or "without a key" for key in standing.strangers]
+    keys: Sequence[str] = [key or "without a key" for key in online.strangers]
     return f"{counted(count, 'stranger')}, not on the roster: {', '.join(keys)}"

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
 from bonafed.cli.sign import contract_files
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import BonafedError, InvalidValue, UnusablePlugin
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
@@ -52,9 +52,8 @@ class Verb:
     """A command that takes a noun."""
 
     summary: str
-    noun: str  # what its nouns are called in errors
     nouns: Callable[[], Mapping[str, str]]  # summaries by name
-    command: Callable[[str], Command]  # of a noun
+    command: Callable[[str], Command]  # of a noun; one that is unknown is refused
     publishes: bool = False  # whether it can write a contract
     tabulates: bool = False  # whether it can write a CSV
 
@@ -82,8 +81,6 @@ def group_of(verb: Verb) -> typer.Typer:
             return list(verb.nouns())
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            if cmd_name not in verb.nouns():
-                raise InvalidValue(verb.noun, "must be one of " + ", ".join(verb.nouns()), repr(cmd_name))
             return _command(verb, cmd_name)
 
         def summaries(self, ctx: Any) -> list[tuple[str, str]]:
@@ -205,7 +202,7 @@ def _nouns(verb: str) -> Mapping[str, str]:
 def _quote(name: str) -> Command:
     from bonafed.mechanisms.catalogue import entry
 
-    command = entry(name).load().quote
+    command = entry(name, "quote").load().quote
     assert command is not None  # as the catalogue says
     return command
 
@@ -213,7 +210,7 @@ def _quote(name: str) -> Command:
 def _attack(name: str) -> Command:
     from bonafed.mechanisms.catalogue import entry
 
-    command = entry(name).load().attack
+    command = entry(name, "audit").load().attack
     assert command is not None  # as the catalogue says
     return command
 
@@ -221,18 +218,29 @@ def _attack(name: str) -> Command:
 def _advice() -> Mapping[str, Command]:
     """All questions with an answer, those about all mechanisms first."""
     from bonafed.mechanisms.advice import ADVICE
-    from bonafed.mechanisms.catalogue import with_verb
+    from bonafed.mechanisms.catalogue import pass_over, usable, with_verb
 
     questions = dict(ADVICE)
-    for entry in with_verb("advise"):
-        questions |= entry.load().advice
+    for entry in usable(with_verb("advise")):
+        advice = entry.load().advice
+        if taken := questions.keys() & advice.keys():  # of a mechanism from outside
+            reason = f"others answer the questions {', '.join(sorted(taken))}"
+            pass_over(UnusablePlugin(entry.package, entry.name, reason))
+            continue
+        questions |= advice
     return questions
+
+
+def _answer_to(question: str) -> Command:
+    questions = _advice()
+    if question not in questions:
+        raise InvalidValue("question", "must be one of " + ", ".join(questions), repr(question))
+    return questions[question]
 
 
 quote_app = group_of(
     Verb(
         "The contract to publish under a mechanism, what it costs, and what it buys.",
-        "mechanism",
         lambda: _nouns("quote"),
         _quote,
         publishes=True,
@@ -241,7 +249,6 @@ quote_app = group_of(
 audit_app = group_of(
     Verb(
         "Try to game a mechanism, and show the lie that pays if there is one.",
-        "mechanism",
         lambda: _nouns("audit"),
         _attack,
     )
@@ -249,8 +256,7 @@ audit_app = group_of(
 advise_app = group_of(
     Verb(
         "Answer questions that come up before there is a config.",
-        "question",
         lambda: {name: command.summary for name, command in _advice().items()},
-        lambda name: _advice()[name],
+        _answer_to,
     )
 )

@@ -28,12 +28,12 @@ def participate(
     Example: bonafed participate me.toml
     """
     from bonafed.flower.commands import require_flower
-    from bonafed.remote.settings import read_settings
+    from bonafed.remote.participant.settings import read_settings
 
     settings = read_settings(settings_file)
     require_flower()
     from bonafed.flower.participating import participate as take_part
-    from bonafed.remote.open_from_disk import open_participant
+    from bonafed.remote.participant.open_from_disk import open_participant
 
     participant = open_participant(settings, terminal.tell)
     if not take_part(settings, participant.handle, terminal.tell):

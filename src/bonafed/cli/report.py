@@ -83,12 +83,12 @@ def _page(places: Sequence[Path], tell: terminal.Tell) -> Page:
     if files and len(places) > 1:
         raise InvalidValue("CONTRACT.json", "must be alone: a page is of one contract or of runs", files[0])
     if files:
-        from bonafed.mechanisms.contracts.files import read_contract
-        from bonafed.runs.contract_page import contract_page
+        from bonafed.mechanisms.contract_files import read_contract
+        from bonafed.runs.pages import contract_page
 
         return contract_page(read_contract(files[0]), files[0].name, tell)
     from bonafed.runs import listing
-    from bonafed.runs.comparison import read_comparison
+    from bonafed.runs.compare import read_comparison
     from bonafed.runs.pages import run_page, runs_page
 
     found = listing.find(places)

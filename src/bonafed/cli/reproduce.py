@@ -137,7 +137,7 @@ def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[C
         if twice:
             raise InvalidValue("claims", "must have different identifiers", repr(twice[0]))
         return found
-    return [claim for claim in register.claims().values() if paper in (None, claim.paper)]
+    return list(register.claims(paper).values())
 
 
 def _changes(claim: Claim, preset: str, settings: Sequence[str], seeds: int | None) -> dict[str, Any]:

@@ -78,12 +78,12 @@ def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
         raise typer.Exit(2)
 
 
-def _check(places: Sequence[Path], as_json: bool) -> None:
-    from bonafed.runs import checking, listing
+def _check(folders: Sequence[Path], as_json: bool) -> None:
+    from bonafed.runs import integrity, listing
 
-    found = listing.find(places)
-    states = dict(zip(map(str, found), map(checking.check, found), strict=True))
-    terminal.show(checking.document(states), as_json=as_json)
+    runs = listing.find(folders)
+    states = {str(run): integrity.check(run) for run in runs}
+    terminal.show(integrity.check_document(states), as_json=as_json)
 
 
 def _figure(rows: Sequence[dict[str, Any]]) -> Figure:

@@ -13,7 +13,8 @@ from bonafed.presentation import terminal
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Contract, Reports
+    from bonafed.contracts.published import PublishedContract
+    from bonafed.contracts.terms import Reports
 
 
 def settle(
@@ -48,7 +49,7 @@ def settle(
     """
     exactly_one(reports=reports, draw=draw)
     terminal.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(contract_file)
     values = _draw(contract, draw) if reports is None else _read(contract, reports)
@@ -60,16 +61,16 @@ def settle(
     terminal.show(document, as_json=as_json, outputs=outputs)
 
 
-def _read(contract: Contract, path: Path) -> Reports:
+def _read(contract: PublishedContract, path: Path) -> Reports:
     from bonafed.reports import read_reports
 
     return read_reports(path, contract.question.name)
 
 
-def _draw(contract: Contract, seed: int | None) -> Reports:
+def _draw(contract: PublishedContract, seed: int | None) -> Reports:
     """What clients would state if the contract's beliefs about them were right."""
     from bonafed import checks
-    from bonafed.mechanisms.protocol import Drawn
+    from bonafed.contracts.terms import Drawn
 
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:

@@ -22,7 +22,7 @@ def keygen(
 
     Example: bonafed keygen operator.pem
     """
-    from bonafed.mechanisms.contracts.signatures import make_keys
+    from bonafed.contracts.signatures import make_keys
 
     public = make_keys(key)
     terminal.say(f"{key} is private: whoever has it can sign as you.")
@@ -44,8 +44,8 @@ def sign(
     """
     if key is None:
         raise missing("--key", ": the private key that `bonafed keygen` wrote")
-    from bonafed.mechanisms.contracts import signatures
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.contracts import signatures
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(contract_file)
     place = signatures.signature_path(contract_file)
@@ -56,7 +56,7 @@ def sign(
 
 def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
     """A contract as files: itself and, with a key, its signature; none that is signed is replaced."""
-    from bonafed.mechanisms.contracts.signatures import sign, signature_path
+    from bonafed.contracts.signatures import sign, signature_path
 
     if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):
         rule = f"must not replace a contract that is signed ({signature_path(path)}): name another file"

@@ -69,9 +69,9 @@ def statement(
 
 
 def _mine(path: Path, run: str | None) -> Document:
-    from bonafed.remote.journal import Journal
-    from bonafed.remote.own_statement import my_document
-    from bonafed.remote.settings import read_settings
+    from bonafed.remote.participant.journal import Journal
+    from bonafed.remote.participant.own_account import my_document
+    from bonafed.remote.participant.settings import read_settings
 
     settings = read_settings(path)
     return my_document(Journal(settings.folder, reading=True), settings.name, run)

@@ -22,9 +22,11 @@ from bonafed.presentation.documents import Document, Table
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Config, Contract, Reports
+    from bonafed.contracts.published import PublishedContract
+    from bonafed.contracts.terms import Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.reports import ReportsFile
-    from bonafed.runs.folder import RoundRecord
+    from bonafed.runs.log import RoundRecord
     from bonafed.runs.prepare import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
@@ -181,12 +183,13 @@ def _resume(config: Path | None, changes: list[str], place: Path, reach: Reach, 
 
 
 def _write_example(name: str, as_json: bool) -> None:
-    from bonafed.mechanisms.catalogue import CATALOGUE
+    from bonafed.mechanisms import catalogue
 
-    if name not in CATALOGUE:
-        raise InvalidValue("--write-example", "must be one of " + ", ".join(sorted(CATALOGUE)), repr(name))
+    if name not in catalogue.CATALOGUE and name not in catalogue.mechanisms():
+        rule = "must be one of " + ", ".join(sorted(catalogue.mechanisms()))
+        raise InvalidValue("--write-example", rule, repr(name))
     path = Path(f"{name}.toml")
-    content = CATALOGUE[name].example.read_bytes()
+    content = catalogue.entry(name).example.read_bytes()
     there = path.is_file() and path.read_bytes() == content
     if path.exists() and not there:
         rule = "must not replace an existing file with other contents"
@@ -199,9 +202,9 @@ def _write_example(name: str, as_json: bool) -> None:
         terminal.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
-def _read_contract(path: Path, secret: Path | None) -> Contract:
+def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:
@@ -213,12 +216,12 @@ def _read_contract(path: Path, secret: Path | None) -> Contract:
 
 
 def _config(
-    path: Path | None, changes: list[str], resume: Path | None, contract: Contract | None
+    path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
-    from bonafed.runs.versions import require_same_config
+    from bonafed.runs.integrity import require_same_config
 
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
@@ -236,7 +239,7 @@ def _config(
 
 
 def _new_folder(settings: Config, path: Path | None, folder: Path | None) -> Path:
-    from bonafed.runs.folder import require_free
+    from bonafed.runs.log import require_free
 
     stem = path.stem if path is not None else "run"
     place = folder if folder is not None else Path(settings.run.folder or Path("runs") / stem)
@@ -251,7 +254,7 @@ def _is_finished(place: Path) -> bool:
 
 
 def _read_reports(
-    settings: Config, contract: Contract | None, path: Path, reach: Reach
+    settings: Config, contract: PublishedContract | None, path: Path, reach: Reach
 ) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import ReportsFile, read_reports
@@ -270,7 +273,7 @@ def _read_reports(
 
 
 def _require_reached(reach: Reach, place: Path) -> None:
-    from bonafed.remote.operating import was_remote
+    from bonafed.remote.server.operating import was_remote
 
     if was_remote(place) and reach.where == "here":
         rule = "is required: this run is on a federation (--on flower --federation DIR)"
@@ -288,7 +291,7 @@ def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> Non
 def _train(
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     reach: Reach,
     *,
@@ -320,7 +323,7 @@ def _train_with(
     clients: Reached | None,
     settings: Config,
     place: Path,
-    contract: Contract | None,
+    contract: PublishedContract | None,
     reports: Reports | ReportsFile | None,
     console: Any,
     *,
@@ -328,7 +331,7 @@ def _train_with(
     as_json: bool,
     secret: bytes | None,
 ) -> None:
-    from bonafed.remote.beforehand import before_the_run
+    from bonafed.remote.server.feasibility import before_the_run
     from bonafed.runs.folder import holds_run
     from bonafed.runs.prepare import prepare
 
@@ -341,7 +344,7 @@ def _train_with(
             settings, contract=contract, reports=told, dataset=clients.test, federation=clients.federation
         )
         if not resume:
-            from bonafed.remote.operating import expectation
+            from bonafed.remote.server.operating import expectation
 
             terminal.tell(
                 expectation(
@@ -394,20 +397,20 @@ def _is_guessed(setting: Setting) -> bool:
 
 def _require_same_run(setting: Setting, place: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
-    from bonafed.runs import versions
+    from bonafed.runs import integrity
     from bonafed.runs.config import needs_secret, of_run
 
-    versions.require_same_config(setting.config, of_run(place))
+    integrity.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and needs_secret(setting.config)):  # which is erased by then
-        noise = versions.source_of_noise(setting.config, place, resume=True)
+        noise = integrity.source_of_noise(setting.config, place, resume=True)
         keyed = needs_secret(setting.config)
-        versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
+        integrity.require_same_data(integrity.published_digest(setting.digest, noise), place, keyed=keyed)
 
 
 def _resuming(place: Path) -> int:
     """The number of completed rounds; also prints which libraries have changed since."""
     from bonafed.runs.folder import rounds_done
-    from bonafed.runs.versions import changed_versions
+    from bonafed.runs.integrity import changed_versions
 
     for name, (then, now) in changed_versions(place).items():
         terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)

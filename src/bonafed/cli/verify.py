@@ -63,7 +63,7 @@ def verify(
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     """What is signed, what one would earn, and every check."""
-    from bonafed.mechanisms.contracts.files import read_contract
+    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(path)
     parts = [contract.document()]
@@ -96,8 +96,8 @@ def findings_document(title: str, findings: Sequence[Finding], subject: str) -> 
 
 def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     """Whether the operator's key signed this contract."""
+    from bonafed.contracts.signatures import signature_holds, signature_path
     from bonafed.economics.claims import Finding
-    from bonafed.mechanisms.contracts.signatures import signature_holds, signature_path
 
     path = signature_path(contract)
     if not path.is_file():

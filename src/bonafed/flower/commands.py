@@ -109,14 +109,14 @@ def register(folder: Folder) -> Mapping[str, bool]:
 
 
 def _register(connection: Connection, key: str) -> bool:
-    place = connection.home / "registering.pub"  # Flower reads keys from files only
-    write_together({place: f"{key}\n".encode("ascii")})
+    key_file = connection.home / "registering.pub"  # Flower reads keys from files only
+    write_together({key_file: f"{key}\n".encode("ascii")})
     try:
-        flwr(connection, ["supernode", "register", str(place), connection.name])
+        flwr(connection, ["supernode", "register", str(key_file), connection.name])
     except FlowerFailed as error:
         if _TAKEN in str(error):
             return False
         raise
     finally:
-        place.unlink()
+        key_file.unlink()
     return True

@@ -1,9 +1,12 @@
-"""Frames between two processes of one user on one machine: a header in JSON, and bytes.
+"""Bytes on their way: frames between two processes of one user, and the content of Flower messages.
 
     frame    u32 length of the header, u64 length of the body, header, body    (unsigned, big-endian)
 
 Sockets lie in a folder that only their owner may enter (mode 0700), have mode 0600 themselves, and whoever
 connects must be the same user, where the system says who it is.
+
+In a Flower message a short content is a value, a long one an array of bytes: Flower sends arrays in pieces,
+so that they may be large, but with a request for each of the parts that an array consists of.
 """
 
 from __future__ import annotations
@@ -17,9 +20,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bonafed.errors import BonafedError, InvalidValue
+
+if TYPE_CHECKING:  # Flower takes a second to import, and most of what reads frames needs none of it
+    from flwr.app import RecordDict
 
 _LENGTHS: Final = struct.Struct(">IQ")
 MOST_HEADER: Final = 1 << 16  # bytes
@@ -131,3 +137,36 @@ def is_own(connection: socket.socket) -> bool:
     """Whether the other side is this user; the folder keeps others out where the system does not say."""
     who = peer(connection)
     return who is None or who[1] == os.getuid()
+
+
+MESSAGE_TYPE: Final = "query"
+_RECORD: Final = "bonafed"
+_MESSAGE: Final = "message"
+_KIND: Final = "bonafed.bytes"
+_SHORT: Final = 1 << 20  # bytes
+
+
+class BadContent(BonafedError):
+    """The content of a Flower message that is none of ours."""
+
+
+def packed(data: bytes) -> RecordDict:
+    """Bytes as the content of a Flower message."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    if len(data) <= _SHORT:
+        return RecordDict({_RECORD: ConfigRecord({_MESSAGE: data})})
+    return RecordDict({_RECORD: ArrayRecord({_MESSAGE: Array("uint8", (len(data),), _KIND, data)})})
+
+
+def unpacked(content: RecordDict) -> bytes:
+    """The bytes in the content of a Flower message."""
+    short, long = content.config_records.get(_RECORD), content.array_records.get(_RECORD)
+    value: object = None
+    if short is not None:
+        value = short.get(_MESSAGE)
+    elif long is not None and _MESSAGE in long and long[_MESSAGE].stype == _KIND:
+        value = long[_MESSAGE].data
+    if not isinstance(value, bytes):
+        raise BadContent("must be a message of bonafed, got other content")
+    return value

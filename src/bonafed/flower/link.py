@@ -65,14 +65,14 @@ class _Lost(BonafedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OnlineNodes:
     """Whose nodes are online."""
 
     nodes: Mapping[str, int]  # number of the node, by name of the member
     strangers: tuple[str, ...] = ()  # digests of registered keys that are not on the roster; "": no key
 
 
-class Relay:
+class RelayConnection:
     """A Flower run, and the connection to its ServerApp."""
 
     def __init__(self, connection: socket.socket, run: str) -> None:
@@ -156,7 +156,7 @@ class RelayedTransport(ABC):
         self._tell = tell  # what the operator should know
         self._resources = ExitStack()
         self._sockets: Path | None = None  # folder; None: not open
-        self._relay: Relay | None = None
+        self._relay: RelayConnection | None = None
         self._runs = 0  # started so far
 
     @abstractmethod
@@ -168,7 +168,7 @@ class RelayedTransport(ABC):
         """The app to run, and options of `flwr run`."""
 
     @abstractmethod
-    def _named(self, relay: Relay) -> Standing:
+    def _named(self, relay: RelayConnection) -> OnlineNodes:
         """Whose nodes are online."""
 
     @final
@@ -193,14 +193,14 @@ class RelayedTransport(ABC):
     @final
     def connected(self) -> Mapping[str, str]:
         """As in `Transport`."""
-        return {name: self.membership.key_digests[name] for name in sorted(self.standing().nodes)}
+        return {name: self.membership.key_digests[name] for name in sorted(self.online_nodes().nodes)}
 
     @final
-    def standing(self) -> Standing:
+    def online_nodes(self) -> OnlineNodes:
         """Whose nodes are online, members or not."""
-        found: list[Standing] = []
-        self._persist(lambda relay, _fresh: found.append(self._named(relay)))
-        return found[0]
+        answers: list[OnlineNodes] = []
+        self._persist(lambda relay, _fresh: answers.append(self._named(relay)))
+        return answers[0]
 
     @final
     def exchange(self, messages: Mapping[str, bytes], ttl: float) -> Mapping[str, bytes | Failure]:
@@ -208,7 +208,7 @@ class RelayedTransport(ABC):
         checks.positive("ttl", ttl)
         answers: dict[str, bytes | Failure] = {}
 
-        def ask(relay: Relay, fresh: bool) -> None:
+        def ask(relay: RelayConnection, fresh: bool) -> None:
             missing = [name for name in messages if name not in answers]
             nodes = self._nodes(relay, missing, _BACK if fresh else 0.0)
             for name in missing:
@@ -222,7 +222,7 @@ class RelayedTransport(ABC):
             self._persist(ask)
         return {name: answers[name] for name in sorted(answers)}
 
-    def _nodes(self, relay: Relay, names: Sequence[str], patience: float) -> Mapping[str, int]:
+    def _nodes(self, relay: RelayConnection, names: Sequence[str], patience: float) -> Mapping[str, int]:
         """The nodes of members, including those of `names` that come back in time."""
         end = time.monotonic() + patience
         while True:
@@ -231,7 +231,7 @@ class RelayedTransport(ABC):
                 return nodes
             time.sleep(1.0)
 
-    def _persist(self, do: Callable[[Relay, bool], None]) -> None:
+    def _persist(self, do: Callable[[RelayConnection, bool], None]) -> None:
         """Do something with the relay, again with that of a new run whenever a run is lost."""
         for left in range(self._new_runs, -1, -1):
             fresh = self._relay is None  # nodes may still be on their way back
@@ -248,7 +248,7 @@ class RelayedTransport(ABC):
             else:
                 return
 
-    def _start(self) -> Relay:
+    def _start(self) -> RelayConnection:
         """Start a Flower run; after one was lost, try while the SuperLink may be on its way back."""
         end, pause = time.monotonic() + self._patience, 1.0
         while True:
@@ -262,14 +262,14 @@ class RelayedTransport(ABC):
                 time.sleep(pause)
                 pause = min(2 * pause, 10.0)
 
-    def _try_start(self) -> Relay:
+    def _try_start(self) -> RelayConnection:
         assert self._sockets is not None  # it is open
-        place = self._sockets / f"{self._runs}.socket"  # a new one: no earlier ServerApp finds it
-        place.unlink(missing_ok=True)
+        path = self._sockets / f"{self._runs}.socket"  # a new one: no earlier ServerApp finds it
+        path.unlink(missing_ok=True)
         app, options = self._run()
-        with listen(place) as listener:
+        with listen(path) as listener:
             arguments = ["run", str(app.absolute()), self._connection.name, *options]
-            said = flwr(self._connection, [*arguments, "--run-config", f'socket="{place}"'])
+            said = flwr(self._connection, [*arguments, "--run-config", f'socket="{path}"'])
             run = str(said.get("run-id", ""))
             try:
                 connection = self._accept(listener, run)
@@ -277,7 +277,7 @@ class RelayedTransport(ABC):
                 self._stop(run)
                 raise
         self._runs += 1
-        return Relay(connection, run)
+        return RelayConnection(connection, run)
 
     def _accept(self, listener: socket.socket, run: str) -> socket.socket:
         """The connection of the ServerApp of a run."""
@@ -297,8 +297,8 @@ class RelayedTransport(ABC):
 
     def _require_running(self, run: str) -> None:
         said = flwr(self._connection, ["ls", "--run-id", run, self._connection.name])
-        for found in said.get("runs", ()):
-            if str(found.get("status", "")).startswith("finished"):
+        for listed in said.get("runs", ()):
+            if str(listed.get("status", "")).startswith("finished"):
                 raise FlowerFailed(f"run {run} has ended before its ServerApp connected (see its log)")
 
     def _end_run(self) -> None:
@@ -333,7 +333,7 @@ class FlowerTransport(RelayedTransport):
     def _run(self) -> tuple[Path, Sequence[str]]:
         return self._folder.app, ()
 
-    def _named(self, relay: Relay) -> Standing:
+    def _named(self, relay: RelayConnection) -> OnlineNodes:
         named: dict[str, int] = {}
         strangers = []
         for node, key in relay.nodes():
@@ -342,7 +342,7 @@ class FlowerTransport(RelayedTransport):
                 named[self.membership.by_digest[digest]] = node
             else:
                 strangers.append(digest)
-        return Standing(named, tuple(sorted(strangers)))
+        return OnlineNodes(named, tuple(sorted(strangers)))
 
 
 def _expired(ttl: float) -> Failure:

@@ -1,11 +1,11 @@
-"""A participant's node: Flower's SuperNode, and an executor that passes messages to the keeper.
+"""A participant's node: Flower's SuperNode, and an executor that passes messages to the participant.
 
 Flower sends the server's app to every node and runs it there, with the rights of whoever started the node.
 This node never does. Its SuperNode is started with `--isolation process`, so that it starts no executor of
 Flower's own, and the executor here, a thread, takes every task, hands the bytes of its message to the
-keeper's socket, and returns the answer. It neither installs nor loads what came with a task, of whatever
-type it is. Tasks are given out against a secret of this process (`--superexec-auth-secret-file`), so that
-nobody else on the machine can fetch them.
+participant's socket, and returns the answer. It neither installs nor loads what came with a task, of
+whatever type it is. Tasks are given out against a secret of this process (`--superexec-auth-secret-file`),
+so that nobody else on the machine can fetch them.
 
 This also makes a message cheap: Flower's own executor starts a process for each.
 
@@ -45,8 +45,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from bonafed.flower.frames import BadFrame, connect, read_frame, send_frame
-from bonafed.flower.parcels import BadParcel, packed, unpacked
+from bonafed.flower.frames import BadContent, BadFrame, connect, packed, read_frame, send_frame, unpacked
 from bonafed.remote.keys import read_member_key
 
 _POLL: Final = 0.1  # seconds before the SuperNode is tried again
@@ -92,9 +91,9 @@ class Clock:
 class Executor:
     """Takes the tasks of a SuperNode, one at a time."""
 
-    def __init__(self, address: str, secret: bytes, keeper: str, clock: Clock) -> None:
+    def __init__(self, address: str, secret: bytes, participant: str, clock: Clock) -> None:
         self._address = address  # of the SuperNode, for executors
-        self._keeper = keeper  # path of its socket
+        self._participant = participant  # path of its socket
         self._clock = clock
         guard = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[_ACQUIRE])
         self._client = self._new_client(guard)
@@ -139,13 +138,13 @@ class Executor:
             client.close()
 
     def _reply(self, message: Message, kind: str) -> Message:
-        """The keeper's answer, or an error that says nothing of what happened here."""
+        """The participant's answer, or an error that says nothing of what happened here."""
         try:
             if kind != TaskType.CLIENT_APP:
-                raise BadParcel("must be a message of bonafed: this node runs no apps")
-            with connect(self._keeper) as keeper:
-                answer = _ask(keeper, unpacked(message.content))
-        except BadParcel as error:
+                raise BadContent("must be a message of bonafed: this node runs no apps")
+            with connect(self._participant) as connection:
+                answer = _ask(connection, unpacked(message.content))
+        except BadContent as error:
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error)), reply_to=message)
         except (BadFrame, OSError):
             reason = "the participant's process cannot be reached"
@@ -153,14 +152,14 @@ class Executor:
         return Message(packed(answer), reply_to=message)
 
 
-def _ask(keeper: socket.socket, message: bytes) -> bytes:
-    send_frame(keeper, {"kind": "message"}, message)
-    frame = read_frame(keeper)
+def _ask(connection: socket.socket, message: bytes) -> bytes:
+    send_frame(connection, {"kind": "message"}, message)
+    frame = read_frame(connection)
     if frame is None:
-        raise BadFrame("the keeper has ended")
+        raise BadFrame("the participant's process has ended")
     header, body = frame
     if header["kind"] != "reply":
-        raise BadParcel(str(header["reason"]))
+        raise BadContent(str(header["reason"]))
     return body
 
 
@@ -177,7 +176,9 @@ def main() -> None:
     clock = Clock()
     # replaces the pauses only: were the name another one, the node would be slower, and work
     vars(supernode_loop)["time"] = clock
-    executor = Executor(f"127.0.0.1:{options.port}", options.secret.read_bytes(), options.keeper, clock)
+    executor = Executor(
+        f"127.0.0.1:{options.port}", options.secret.read_bytes(), options.participant, clock
+    )
 
     def execute() -> None:
         try:
@@ -201,7 +202,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Started by bonafed participate.")
-    parser.add_argument("keeper", help="path of the keeper's socket")
+    parser.add_argument("participant", help="path of the socket of the participant's process")
     parser.add_argument("secret", type=Path, help="file with the secret against which tasks are given out")
     parser.add_argument("port", help="where the SuperNode serves the executor")
     parser.add_argument("address", help="of the SuperLink")

@@ -1,4 +1,4 @@
-"""The keeper: a participant's process with data, model and secrets, which answers one message at a time.
+"""A participant's process, with data, model and secrets: it answers one message at a time.
 
 It listens on a socket of its own user. A request is a frame {"kind": "message"} with the message as its
 body; the answer {"kind": "reply"} with the reply, or {"kind": "failure"} if the handler raised. What it
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Final, Self
 
 from bonafed.flower.frames import BadFrame, is_own, listen, read_frame, send_frame
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
 
 FAILED: Final = "the participant's program failed on this message"
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Keeper:
-    """Serves a socket while it is open; `with Keeper(path, handle):`."""
+class ParticipantProcess:
+    """Serves a socket while it is open; `with ParticipantProcess(path, handle):`."""
 
     def __init__(self, path: Path, handle: Handle, tell: Callable[[str], None] = _LOG.error) -> None:
         self._handle, self._tell = handle, tell
         self._listener = listen(path)
         self._one_at_a_time = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="participant", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,4 +1,4 @@
-"""`bonafed participate`: the keeper in this process, and the node as a child, started again if it dies.
+"""`bonafed participate`: the participant in this process, and its node as a child, restarted if it dies.
 
 What becomes of the connection is said in one line each; all that the node writes goes to `flower.log` in
 the participant's folder. On SIGINT or SIGTERM everything ends, and no process is left.
@@ -25,10 +25,10 @@ from bonafed.errors import UnreadableFile
 from bonafed.files import open_log, write_secret, write_together
 from bonafed.flower.commands import environment, require_flower
 from bonafed.flower.frames import private_folder
-from bonafed.flower.participant_process import Keeper
+from bonafed.flower.participant_process import ParticipantProcess
 from bonafed.remote.keys import key_digest, read_member_key
-from bonafed.remote.settings import ParticipantSettings
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
+from bonafed.remote.participant.settings import ParticipantSettings
 
 LOG, NUMBER = "flower.log", "flower.node"  # in a participant's folder: what its node writes, and its number
 Tell = Callable[[str], None]
@@ -59,26 +59,26 @@ def participate(
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ending = stop or threading.Event()
     with (
-        private_folder() as place,
+        private_folder() as sockets,
         _told_by_signals(ending),
-        Keeper(place / "keeper", handle, tell) as keeper,
+        ParticipantProcess(sockets / "participant", handle, tell) as process,
     ):
-        write_secret(place / "secret", secrets.token_bytes(32))
+        write_secret(sockets / "secret", secrets.token_bytes(32))
         with open_log(settings.folder / LOG) as log:
-            _Supervisor(settings, digest, place, log, tell, ending).run()
+            _Supervisor(settings, digest, sockets, log, tell, ending).run()
     tell("stopped")
-    return keeper.is_idle(_FINISHING)
+    return process.is_idle(_FINISHING)
 
 
 class _Supervisor:
     """Keeps a node running, and says what becomes of its connection."""
 
     def __init__(
-        self, settings: ParticipantSettings, digest: str, place: Path, log: IO[bytes], tell: Tell,
+        self, settings: ParticipantSettings, digest: str, sockets: Path, log: IO[bytes], tell: Tell,
         ending: threading.Event,
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._place = place  # of the keeper's socket and the node's secret
+        self._sockets = sockets  # folder of the participant's socket and the node's secret
         self._log = log
         self._tell, self._ending = tell, ending
         self._said = ""  # last: nothing is said twice in a row
@@ -106,7 +106,7 @@ class _Supervisor:
     def _run_node(self) -> None:
         """One node, from its start to its end."""
         node = subprocess.Popen(
-            self._command(), env=environment(self._place / "flower"), stdin=subprocess.DEVNULL,
+            self._command(), env=environment(self._sockets / "flower"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         reader = threading.Thread(target=self._read, args=(node.stdout,), daemon=True)
@@ -122,7 +122,7 @@ class _Supervisor:
         settings, vouching, earlier = self._settings, self._settings.certificate, self._earlier()
         return [
             sys.executable, "-m", "bonafed.flower.node",
-            str(self._place / "keeper"), str(self._place / "secret"), str(free_port()),
+            str(self._sockets / "participant"), str(self._sockets / "secret"), str(free_port()),
             settings.address, str(settings.key),
             *([] if vouching is None else ["--certificate", str(vouching)]),
             *([] if earlier is None else ["--earlier", earlier]),

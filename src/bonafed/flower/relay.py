@@ -21,8 +21,16 @@ from typing import Any, Final
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from bonafed.flower.frames import BadFrame, connect, read_frame, send_frame
-from bonafed.flower.parcels import MESSAGE_TYPE, BadParcel, packed, unpacked
+from bonafed.flower.frames import (
+    MESSAGE_TYPE,
+    BadContent,
+    BadFrame,
+    connect,
+    packed,
+    read_frame,
+    send_frame,
+    unpacked,
+)
 
 SOCKET: Final = "socket"  # key of the run's config: path of the operator's socket
 NOT_SENT, NOT_OURS = -1, -2  # codes beside Flower's: the node takes no message; its reply is none of ours
@@ -102,7 +110,7 @@ class Relay:
             return
         try:
             self._write({"kind": "reply", "number": number}, unpacked(reply.content))
-        except (BadParcel, BadFrame) as error:  # no bytes, or too many
+        except (BadContent, BadFrame) as error:  # no bytes, or too many
             self._write({"kind": "error", "number": number, "code": NOT_OURS, "reason": str(error)})
 
     def _write(self, header: dict[str, Any], body: bytes = b"") -> None:

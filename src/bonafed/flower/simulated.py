@@ -21,13 +21,13 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from bonafed.flower.folder import Folder
-from bonafed.flower.parcels import packed, unpacked
+from bonafed.flower.frames import packed, unpacked
 from bonafed.flower.participant_process import FAILED
-from bonafed.remote.settings import read_settings
-from bonafed.remote.transport import Handle
+from bonafed.remote.messages import Handle
+from bonafed.remote.participant.settings import read_settings
 
 FOLDER, OPENER = "folder", "opener"  # keys of the run's config: the federation, and who opens a participant
-DEFAULT_OPENER: Final = "bonafed.remote.open_from_disk:open_participant"
+DEFAULT_OPENER: Final = "bonafed.remote.participant.open_from_disk:open_participant"
 _NUMBER: Final = "partition-id"
 
 
@@ -42,7 +42,7 @@ def answer(message: Message, context: Context) -> Message:
     folder, opener = str(context.run_config[FOLDER]), str(context.run_config[OPENER])
     try:
         return Message(packed(_ask_host(folder, opener, number, data)), reply_to=message)
-    except Exception:  # as the keeper does: what a participant raises is not for the server
+    except Exception:  # as the participant's process does: what a participant raises is not for the server
         traceback.print_exc()
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, FAILED), reply_to=message)
 
@@ -57,15 +57,15 @@ _hosts: dict[int, Any] = {}  # that this process has asked: Ray ends those that 
 def _ask_host(folder: str, opener: str, number: int, data: bytes) -> bytes:
     import ray
 
-    place = number % max(1, int(ray.cluster_resources().get("CPU", 1)))
-    if place not in _hosts:
+    slot = number % max(1, int(ray.cluster_resources().get("CPU", 1)))
+    if slot not in _hosts:
         # it takes no share of the processors: whoever asks waits meanwhile, and has one
         options = {"num_cpus": 0, "get_if_exists": True, "scheduling_strategy": "SPREAD"}
-        _hosts[place] = ray.remote(Host).options(name=f"bonafed-{place}", **options).remote(folder, opener)
+        _hosts[slot] = ray.remote(Host).options(name=f"bonafed-{slot}", **options).remote(folder, opener)
     try:
-        reply: bytes = ray.get(_hosts[place].handle.remote(number, data))
+        reply: bytes = ray.get(_hosts[slot].handle.remote(number, data))
     except ray.exceptions.RayActorError:
-        del _hosts[place]  # it was killed; the next message has another one started
+        del _hosts[slot]  # it was killed; the next message has another one started
         raise
     return reply
 
@@ -81,7 +81,7 @@ class Host:
         self._handles: dict[int, Handle] = {}  # of those who were asked so far
 
     def handle(self, number: int, data: bytes) -> bytes:
-        """The answer of a member, by its place on the roster."""
+        """The answer of a member, by its number on the roster."""
         if number not in self._handles:
             settings = read_settings(self._folder.settings(self._names[number]))
             self._handles[number] = self._open(settings).handle

@@ -6,6 +6,10 @@ Nodes are not registered: here the operator simulates them, and there is nobody 
 
 A SuperLink of one's own is started for it. With RAY_ADDRESS in the environment the members are spread over
 that cluster, whose machines must all see the federation's folder under the same path.
+
+`make_trial` writes such a folder: its members hold the parts of a known data set, as a config splits it.
+The same config that runs on one machine runs on these members, with the same records, names and reports, so
+that both can be compared.
 """
 
 from __future__ import annotations
@@ -14,20 +18,26 @@ import importlib.util
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
+from bonafed.contracts.terms import Reports
 from bonafed.errors import AskFailed, MissingExtra
 from bonafed.files import open_log, write_together
 from bonafed.flower.commands import Connection, environment
-from bonafed.flower.folder import Folder
-from bonafed.flower.link import Relay, RelayedTransport, Standing, Tell
+from bonafed.flower.folder import DEFAULT_ADDRESS, Folder, NewFederation, make_federation
+from bonafed.flower.link import OnlineNodes, RelayConnection, RelayedTransport, Tell
 from bonafed.flower.participating import free_port
 from bonafed.flower.simulated import DEFAULT_OPENER
 from bonafed.learning.federation import Failure
+from bonafed.mechanisms.protocol import Config
+from bonafed.remote.roster import Membership
 from bonafed.runs import toml
+from bonafed.runs.config import read_tables
+from bonafed.runs.data import hold
+from bonafed.runs.prepare import prepare
 
 _NAME: Final = "simulation"  # of the connection
 _TTL: Final = 120.0  # seconds in which a node is to say its number: the engine may still be starting
@@ -77,14 +87,14 @@ class SimulatedTransport(RelayedTransport):
         own = f'folder="{self._folder.path.absolute()}" opener="{self._opener}"'
         return self._folder.app, ("--federation-config", engine, "--run-config", own)
 
-    def _named(self, relay: Relay) -> Standing:
+    def _named(self, relay: RelayConnection) -> OnlineNodes:
         run, nodes = self._numbers
         if run != relay.run:
             nodes = self._asked(relay)
             self._numbers = (relay.run, nodes)
-        return Standing(nodes)
+        return OnlineNodes(nodes)
 
-    def _asked(self, relay: Relay) -> dict[str, int]:
+    def _asked(self, relay: RelayConnection) -> dict[str, int]:
         """The nodes by name; each says its number."""
         names, nodes = list(self.membership.members), {}
 
@@ -114,3 +124,32 @@ def _end(superlink: subprocess.Popen[bytes]) -> None:
     if superlink.poll() is None:
         superlink.kill()
         superlink.wait()
+
+
+def make_trial(
+    path: Path, config: Config, reports: Reports | None = None, address: str = DEFAULT_ADDRESS
+) -> Membership:
+    """Write the folder of a federation whose members hold what simulated clients of this config would."""
+    setting = prepare(config, reports=reports, contract=config.contract)
+    question, members = setting.mechanism.question, setting.agreement.members
+    membership = make_federation(path, NewFederation(members.names, address))
+    config, folder = hold(config).config, Folder(path)  # with paths that are valid from any folder
+    files = {}
+    for number, name in enumerate(members.names):
+        costs = {} if question is None else {question.name: float(setting.agreement.reports[name])}
+        settings = trial_settings(folder.settings(name), config, number, costs)
+        files[folder.settings(name)] = toml.dumps(settings).encode()
+    write_together(files)
+    return membership
+
+
+def trial_settings(
+    path: Path, config: Config, number: int, costs: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """The settings in a file, with part `number` of the config's data, and these costs."""
+    tables = read_tables(path)
+    data = {key: value for key, value in config.data.table().items() if value not in (None, "")}
+    split = {key: value for key, value in config.partition.table().items() if value is not None}
+    data["part"] = {"number": number, "seed": config.run.seed, **split}
+    policy = {**tables["policy"], "reproducible_noise": config.noise == "reproducible"}
+    return {**tables, "data": data, "costs": dict(costs), "policy": policy}

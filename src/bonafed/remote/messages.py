@@ -15,28 +15,34 @@
 Integers are unsigned, big-endian. The header holds the digest of the body, so that a signature is for all
 of a message; it names run, sender, recipient and request, so that a message is of no use anywhere else.
 Whoever reads a message checks the signature before anything else is believed.
+
+Whatever carries messages is a `Transport`: bytes out, bytes or a failure back, by the name of the member.
+It knows who is connected under which registered key, and reads nothing of what it carries.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.errors import BonafedError
+from bonafed.learning.federation import Failure
 
 MAGIC: Final = b"BFM1"
 SERVER: Final = ""  # the server's name; no member can have it
 MOST_HEADER: Final = 1 << 28  # bytes
 MOST_SIGNATURE: Final = 1 << 10
+_RTOL: Final = 1e-9  # of what two machines compute by the same formulas
 _DOMAIN: Final = b"bonafed message 1\0"
 _KEYS: Final = ("answers", "body", "content", "kind", "recipient", "run", "sender")
 _DTYPES: Final = ("<f4", "<f8", "<u8")
@@ -206,3 +212,55 @@ def _numbers(body: object, raw: bytes) -> NDArray[Any] | None:
     if hashlib.sha256(raw).hexdigest() != body["sha256"]:
         raise BadMessage("body must have the digest that the header says, got another")
     return np.frombuffer(raw, dtype=kind)
+
+
+Handle = Callable[[bytes], bytes]  # a participant: a request in, the answer out
+
+
+class Transport(Protocol):
+    """A way to reach the members of a federation."""
+
+    def connected(self) -> Mapping[str, str]:
+        """Who is there: name, and SHA-256 in hex of the public key in DER that it is registered with."""
+        ...
+
+    def exchange(self, messages: Mapping[str, bytes], ttl: float) -> Mapping[str, bytes | Failure]:
+        """Send each its message and wait for the answers, at most `ttl` seconds; by name, sorted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """Members in this process: for tests, and to try a federation before it is deployed."""
+
+    handles: Mapping[str, Handle]
+
+    def connected(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.handles, "")
+
+    def exchange(self, messages: Mapping[str, bytes], ttl: float) -> Mapping[str, bytes | Failure]:
+        return {
+            name: self.handles[name](message)
+            if name in self.handles
+            else Failure("not connected", absent=True)
+            for name, message in sorted(messages.items())
+        }
+
+
+def first_difference(said: Any, due: Any, name: str) -> str | None:
+    """Where plain data differ from what they should be, numbers but for rounding; None: nowhere."""
+    if isinstance(due, dict):
+        if not isinstance(said, dict) or said.keys() != due.keys():
+            return name
+        entries = ((said[key], due[key], f"{name}.{key}") for key in due)
+        return next(filter(None, (first_difference(*entry) for entry in entries)), None)
+    if isinstance(due, list | tuple):
+        if not isinstance(said, list) or len(said) != len(due):
+            return name
+        rows = (
+            (one, other, f"{name}[{at}]") for at, (one, other) in enumerate(zip(said, due, strict=True))
+        )
+        return next(filter(None, (first_difference(*row) for row in rows)), None)
+    if isinstance(due, float) and isinstance(said, int | float) and not isinstance(said, bool):
+        return None if math.isclose(said, due, rel_tol=_RTOL, abs_tol=1e-12) else name
+    return None if said == due and isinstance(said, bool) == isinstance(due, bool) else name

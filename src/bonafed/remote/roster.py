@@ -10,6 +10,8 @@
 
 A name is whoever holds the private part of its key, whatever a node calls itself. Every member and the
 operator have the same roster, which its digest tells: the SHA-256 of its canonical form.
+
+The roster of one run, who of the members is in it and with which records, travels as plain data.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from bonafed import checks
+from bonafed.contracts.canonical import canonical_bytes, digest
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.files import write_together
-from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
+from bonafed.learning.federation import Roster
 from bonafed.remote.keys import key_digest, member_public, operator_public, public_text
+from bonafed.remote.messages import JSONObject
 from bonafed.runs import toml
 from bonafed.runs.config import read_tables
-from bonafed.sections import Section, key, section_from, unknown, word
+from bonafed.sections import Section, key, natural, section_from, unknown, word
 
 _TABLES: Final = ("federation", "members")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # it is a folder, and a key of Flower's config
@@ -46,10 +52,10 @@ def federation_name(name: str, value: object) -> str:
 
 def address(name: str, value: object) -> str:
     """Host and port, such as federation.example:9092 or [::1]:9092."""
-    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not 0 < int(found[2]) < 65536:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < int(match[2]) < 65536:
         raise InvalidValue(name, "must be host:port, such as federation.example:9092", repr(value)[:60])
-    return found[0]
+    return match[0]
 
 
 def member_names(values: Any) -> tuple[str, ...]:
@@ -146,3 +152,42 @@ def read_roster(path: Path) -> Membership:
     for name, text in tables["members"].items():
         word(f"members.{name}", text)
     return Membership(part.name, part.address, part.operator, dict(tables["members"]))
+
+
+_OPTIONAL = ("feature_bound", "smoothness", "strong_convexity")
+
+
+def roster_to_json(members: Roster) -> JSONObject:
+    """Plain data from which `roster_from_json` makes the same roster."""
+    return {
+        "names": list(members.names), "sizes": members.sizes.tolist(), "shape": list(members.shape),
+        "classes": members.classes, "vocabulary": members.vocabulary,
+        "class_names": list(members.class_names),
+        **{name: getattr(members, name) for name in _OPTIONAL},
+    }  # fmt: skip
+
+
+def roster_from_json(data: object) -> Roster:
+    """The roster that plain data state."""
+    if not isinstance(data, dict):
+        raise MissingValue("members")
+    known = ("names", "sizes", "shape", "classes", "vocabulary", "class_names", *_OPTIONAL)
+    if sorted(map(str, data)) != sorted(known):
+        raise InvalidValue(
+            "members", f"must have the keys {', '.join(known)}", ", ".join(map(str, data))[:90]
+        )
+    for name in ("names", "sizes", "shape", "class_names"):
+        if not isinstance(data[name], list):
+            raise InvalidValue(f"members.{name}", "must be a list", type(data[name]).__name__)
+    sizes = [natural("members.sizes", size) for size in data["sizes"]]
+    optional = {
+        name: None if data[name] is None else checks.positive(f"members.{name}", data[name])
+        for name in _OPTIONAL
+    }
+    return Roster(
+        checks.names("members.names", data["names"]), np.array(sizes, dtype=np.int64),
+        tuple(natural("members.shape", length) for length in data["shape"]),
+        natural("members.classes", data["classes"]), optional["feature_bound"],
+        natural("members.vocabulary", data["vocabulary"]), optional["smoothness"],
+        optional["strong_convexity"], checks.names("members.class_names", data["class_names"]),
+    )  # fmt: skip

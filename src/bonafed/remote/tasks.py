@@ -131,7 +131,7 @@ def _maybe(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
 def _rates(name: str, value: object) -> tuple[float, ...]:
     if not isinstance(value, list | tuple):
         raise InvalidValue(name, "must be a list of numbers", type(value).__name__)
-    return tuple(checks.number(f"{name}[{place}]", entry) for place, entry in enumerate(value))
+    return tuple(checks.number(f"{name}[{at}]", entry) for at, entry in enumerate(value))
 
 
 def _one_or_each(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
@@ -140,7 +140,7 @@ def _one_or_each(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     def checked(name: str, value: object) -> Any:
         if not isinstance(value, list | tuple):
             return rule(name, value)
-        return tuple(rule(f"{name}[{place}]", entry) for place, entry in enumerate(value))
+        return tuple(rule(f"{name}[{at}]", entry) for at, entry in enumerate(value))
 
     return checked
 
@@ -181,18 +181,18 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
 
 def pack_tasks(asked: Sequence[Asked]) -> tuple[list[JSONObject], NDArray[Any]]:
     """The tasks of one client as plain data, and the numbers of all their models, each set once."""
-    places, parts, end = dict[int, int](), list[NDArray[Any]](), 0
+    offsets, parts, end = dict[int, int](), list[NDArray[Any]](), 0
     rows = list[JSONObject]()
     for each in asked:
         models = each.task.models
-        if id(models) not in places:
-            places[id(models)] = end
+        if id(models) not in offsets:
+            offsets[id(models)] = end
             parts.append(np.ascontiguousarray(models).ravel())
             end += models.size
         rows.append(
             {
                 "identifier": each.task.identifier, "work": work_to_json(each.task.work),
-                "noise": each.noise, "shape": list(models.shape), "at": places[id(models)],
+                "noise": each.noise, "shape": list(models.shape), "at": offsets[id(models)],
             }
         )  # fmt: skip
     return rows, np.concatenate(parts)
@@ -209,7 +209,7 @@ def unpack_tasks(rows: object, numbers: NDArray[Any] | None, client: str) -> lis
     asked, models_at = list[Asked](), dict[tuple[int, ...], NDArray[Any]]()
     for row in rows:
         _require_keys(row, ("at", "identifier", "noise", "shape", "work"), "task")
-        shape, at = _place(row, numbers)
+        shape, at = _shape_and_offset(row, numbers)
         if (*shape, at) not in models_at:
             models_at[(*shape, at)] = numbers[at : at + math.prod(shape)].reshape(shape)
         identifier = _text("identifier", row["identifier"])
@@ -258,8 +258,8 @@ def answer_to_json(reply: Reply) -> JSONObject:
     }  # fmt: skip
 
 
-def unpack_answers(rows: object, numbers: NDArray[Any] | None, place: int) -> dict[str, Answer]:
-    """Answers by identifier; `place` is the client's in the roster, the only one that it speaks for."""
+def unpack_answers(rows: object, numbers: NDArray[Any] | None, position: int) -> dict[str, Answer]:
+    """Answers by identifier; `position` is the client's in the roster, the only one that it speaks for."""
     if not isinstance(rows, list) or len(rows) > MOST_TASKS:
         raise InvalidValue("answers", "must be a list", type(rows).__name__)
     answers = dict[str, Answer]()
@@ -275,23 +275,23 @@ def unpack_answers(rows: object, numbers: NDArray[Any] | None, place: int) -> di
             reason = _text(word, row[word])[:500]
             answers[identifier] = Failure(reason) if word == "failure" else Refusal(reason)
         else:
-            answers[identifier] = _reply(row, numbers, place)
+            answers[identifier] = _reply(row, numbers, position)
     return answers
 
 
-def _reply(row: JSONObject, numbers: NDArray[Any] | None, place: int) -> Reply:
+def _reply(row: JSONObject, numbers: NDArray[Any] | None, position: int) -> Reply:
     _require_keys(row, ("at", "identifier", "loss", "releases", "shape", "steps"), "answer")
     if numbers is None or numbers.dtype.kind != "f":
         raise InvalidValue("values", "must be floating-point numbers", "others")
-    shape, at = _place(row, numbers)
+    shape, at = _shape_and_offset(row, numbers)
     loss = math.nan if row["loss"] is None else checks.number("loss", row["loss"])
     return Reply(
         numbers[at : at + math.prod(shape)].reshape(shape), loss,
-        checks.whole("steps", row["steps"], at_least=0), releases_from(row["releases"], place),
+        checks.whole("steps", row["steps"], at_least=0), releases_from(row["releases"], position),
     )  # fmt: skip
 
 
-def releases_from(rows: object, place: int) -> tuple[Release, ...]:
+def releases_from(rows: object, position: int) -> tuple[Release, ...]:
     """What a client says that it released."""
     if not isinstance(rows, list):
         raise InvalidValue("releases", "must be a list", type(rows).__name__)
@@ -303,7 +303,7 @@ def releases_from(rows: object, place: int) -> tuple[Release, ...]:
             )
         releases.append(
             Release(
-                place, natural("round of a release", row[0]),
+                position, natural("round of a release", row[0]),
                 checks.positive("multiplier of a release", row[1]), natural("times of a release", row[2]),
                 None if row[3] is None else natural("steps of a release", row[3]),
                 None if row[4] is None else checks.between("rate of a release", row[4], 0.0, 1.0),
@@ -312,7 +312,7 @@ def releases_from(rows: object, place: int) -> tuple[Release, ...]:
     return tuple(releases)
 
 
-def _place(row: JSONObject, numbers: NDArray[Any]) -> tuple[tuple[int, int], int]:
+def _shape_and_offset(row: JSONObject, numbers: NDArray[Any]) -> tuple[tuple[int, int], int]:
     shape = row["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
         raise InvalidValue("shape", "must be two numbers", repr(shape)[:60])

@@ -7,7 +7,7 @@
     [privacy]    optional
     [<table>]    of a mechanism of the catalogue; without one nobody is paid
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
-    [compare]    for `bonafed compare` (`bonafed.runs.comparing`); a run does not look at it
+    [compare]    for `bonafed compare` (`bonafed.runs.compare`); a run does not look at it
 
 The mechanism decides which tables there are, and which keys each has (`Slice`). Unknown keys, missing keys
 and impossible values are refused by their dotted name, `training.rounds must be a whole number of at least
@@ -34,7 +34,7 @@ from bonafed.runs import toml
 from bonafed.sections import Section, section_from, told_at_once, unknown
 
 COMPARE = "compare"
-# data files may move: their digest identifies them (`bonafed.runs.versions.require_same_data`)
+# data files may move: their digest identifies them (`bonafed.runs.integrity.require_same_data`)
 _HARMLESS = ("run.folder", "run.cores", "run.checkpoint_every", "data.folder")
 
 
@@ -146,7 +146,7 @@ def _not_here(
     entry: catalogue.Entry, kinds: Mapping[str, object], name: str, value: object
 ) -> InvalidValue:
     """Why a table cannot be in a config under this mechanism."""
-    others = [other.table for other in catalogue.CATALOGUE.values() if other.table]
+    others = [other.table for other in catalogue.mechanisms().values() if other.table]
     if name in ("training", "privacy", *others):
         return InvalidValue(name, f"must not be given with {entry.table}", f"a section [{name}]")
     return unknown("", name, value, [*kinds, *(others if entry.table is None else ())])

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, what vouches for it, and why it survives being killed at any moment.
+"""The folder of a run: what is in it, and how it is read: nothing that was not vouched for.
 
     config.toml      the resolved config; written last in the set-up, and makes the folder a run
     versions.json    versions of bonafed, Python and the libraries; the seed; a digest of data and partition
@@ -9,28 +9,23 @@
     metrics.jsonl    one line per round, appended when the round ends
     checkpoint.npz   the state, the round it belongs to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
-    SHA256SUMS       of every other file, when the run ended
+    SHA256SUMS       the manifest: the digests of all files that the run began with and, once the run has
+                     ended, of all files
     summary.json     written last of all; marks the run as finished
 
 What must not be shared is kept beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
-noise and coins until the run ends, and what only a simulation knows.
+noise and coins until the run ends, and what only a simulation knows. `bonafed.runs.log` writes the folder.
 
-**Killed.** Files other than metrics.jsonl are replaced as a whole (`bonafed.files`). A checkpoint is
-written after the lines it refers to are on disk. Resuming takes its weights and cuts metrics.jsonl to its
-length: rounds after it are forgotten in both and happen again in the same way, since all randomness comes
-from (seed, round, client) and, for noise, from the run's secret.
+**Damaged.** No file is read that nothing vouches for (`content`, `read_rounds`, `read_checkpoint`). The
+manifest vouches for itself: its first line, a comment to `sha256sum --check`, is the digest of the others.
+The checkpoint changes while the run goes on. So it vouches for itself, by its last 64 bytes, a comment to
+other readers; for the lines of metrics.jsonl so far; and for the set-up that the manifest lists. Lines
+after the last checkpoint are not told, since they happen again.
 
-**Damaged.** No file is read that nothing vouches for (`content`, `read_rounds`, `read_checkpoint`):
-
-    versions.json    vouches for itself and for the files that the run began with
-    checkpoint.npz   for itself, for versions.json and for the lines of metrics.jsonl so far; those after
-                     them are not told, since they happen again
-    SHA256SUMS       for itself and for all files of a run that has ended
-
-A file that is not as it was written is refused by name, and so is the folder of a bonafed that wrote no
-digests. What is hashed stands in the same folder, so a digest tells nothing of a private run that the
-folder does not. All this is against damage and mix-ups, not against somebody who rewrites the whole folder
-consistently (`bonafed.runs.seals`).
+A file that is not as it was written is refused by name. A digest is no signature: it protects against
+damage and against files that were mixed up, not against somebody who rewrites a file together with
+everything that vouches for it. What is hashed stands in the same folder, so a digest tells nothing of a
+private run that the folder does not.
 """
 
 from __future__ import annotations
@@ -38,66 +33,66 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
+import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.errors import InvalidValue, MissingReport, UnreadableFile
-from bonafed.files import APPENDING, is_draft, named, remove_drafts, sync_folder, write_all, write_together
+from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.data.archives import NPZ_ERRORS
-from bonafed.runs import private, seals
-from bonafed.runs.seals import sha256
 
 JSONObject = dict[str, Any]
-to_json = seals.to_json
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 START = "start.npy"
 CONTRACT, AGREEMENT, COINS = "contract.json", "agreement.json", "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
 SUMS = "SHA256SUMS"
-_SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
-_FILES = "files"  # in versions.json: the SHA-256 of each file that a run is set up with
-_STATE = "state_"  # prefix of its arrays in the file
+SET_UP = (VERSIONS, START, CONTRACT, AGREEMENT, COINS, CONFIG)  # what a run may begin with
+STATE = "state_"  # prefix of the mechanism's arrays in a checkpoint
+_HEX = 64  # digits of a SHA-256
+_TITLE = "# SHA-256 of the lines below: "
+_BEGAN = "# SHA-256 of what the run began with: "
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_DAMAGED = "was changed since it was written: it does not match"
 _READ: ContextVar[dict[Path, bytes] | None] = ContextVar("files that were read", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One line of metrics.jsonl."""
+class Manifest(NamedTuple):
+    """What SHA256SUMS says."""
 
-    round: int  # 1, 2, ...
-    train_loss: float | None  # mean over the participants' local steps; None if nobody took part, and
-    # where privacy was promised: no noise hides anybody in it
-    test_loss: float | None  # None in rounds without evaluation, or without test data
-    test_accuracy: float | None  # likewise; None for regression
-    participants: list[str]  # names, repeated if drawn more than once
-    failed: list[str]  # those of them whose answer could not be used
-    steps: int  # gradient steps, all participants together; as asked for where privacy was promised
-    learning_rate: float | None  # of the first local step, where it changes from step to step
-    spend: float | None  # money paid in this round; None without a contract
-    epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
-    # where the model was not evaluated: their accounting takes longer than a round
-    # of this round: client, noise multiplier, how many of them a record can be in and, where these say
-    # more, how many there were, and at which rate a record was in each by a secret coin
-    releases: Sequence[tuple[str | float | None, ...]]
-    seconds: float
-    phase: str = ""  # "": the mechanism itself; otherwise what is trained besides it, such as a baseline
-    doing: str = ""  # how far it has come, in words, where the number of rounds is not known beforehand
-    # of every client's model, in their order, where each has one of its own; None like test_accuracy
-    accuracies: Sequence[float] | None = None
+    digests: Mapping[str, str]  # SHA-256 by name of the file
+    began: str  # SHA-256 of the lines that the run began with, which every checkpoint holds
+
+    @classmethod
+    def of(cls, digests: Mapping[str, str]) -> Manifest:
+        """Of a run that begins with these files."""
+        return cls(digests, sha256(_lines(digests)))
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it lists what a run ended with."""
+        return SUMMARY in self.digests
+
+    def at_beginning(self) -> Manifest:
+        """Without what only a run that has ended has."""
+        return self._replace(digests={n: digest for n, digest in self.digests.items() if n in SET_UP})
+
+    def content(self) -> bytes:
+        """The content of the file."""
+        below = f"{_BEGAN}{self.began}\n".encode() + _lines(self.digests)
+        return f"{_TITLE}{sha256(below)}\n".encode() + below
 
 
-OnRound = Callable[[RoundRecord], None]
-Clock = Callable[[], float]
+def _lines(digests: Mapping[str, str]) -> bytes:
+    return "".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +102,7 @@ class Checkpoint:
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
     metrics_digest: str  # SHA-256 of these
-    set_up: str  # SHA-256 of versions.json
+    began: str  # `Manifest.began` of its run
     state: Mapping[str, NDArray[Any]]  # of the mechanism
     digest: str  # SHA-256 of the file it was read from
 
@@ -119,11 +114,22 @@ def holds_run(folder: Path) -> bool:
 
 def lost_config(folder: Path) -> bool:
     """Whether a run was set up in the folder and its config is gone; a set-up cut short is no run."""
-    if holds_run(folder):
+    if holds_run(folder) or not folder.is_dir():
         return False
-    ran = any((folder / name).is_file() for name in (CHECKPOINT, SUMS))
     lines = folder / METRICS
-    return ran or ((folder / VERSIONS).is_file() and lines.is_file() and lines.stat().st_size > 0)
+    set_up = any((folder / name).is_file() for name in (SUMS, VERSIONS))
+    began = set_up and lines.is_file() and lines.stat().st_size > 0
+    return began or (folder / CHECKPOINT).is_file() or not is_set_up_only(folder)
+
+
+def is_set_up_only(folder: Path) -> bool:
+    """Whether the manifest, if there is one, is of a run that has not ended."""
+    if not (folder / SUMS).is_file():
+        return True
+    try:
+        return not read_manifest(folder).has_end
+    except UnreadableFile:
+        return False
 
 
 def is_finished(folder: Path) -> bool:
@@ -131,247 +137,117 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).is_file()
 
 
-def require_free(folder: Path) -> None:
-    """Require that a new run can be set up there; leftovers of an interrupted set-up are not in the way."""
-    if holds_run(folder):
-        rule = "must hold no run yet (--resume, or resume=True in Python, continues it)"
-        raise InvalidValue("run.folder", rule, folder)
-    if folder.exists() and not folder.is_dir():
-        raise InvalidValue("run.folder", "must be a folder", folder)
-    set_up = (folder / VERSIONS).is_file()  # written before the rest
-    for path in folder.iterdir() if folder.exists() else ():
-        empty_log = path.name == METRICS and path.lstat().st_size == 0
-        left = path.name == VERSIONS or (path.name in _SET_UP and set_up) or is_draft(path)
-        if not (empty_log or left):
-            raise InvalidValue("run.folder", "must be new or empty", f"{folder} with {path.name}")
+def sha256(content: bytes) -> str:
+    """The SHA-256 of the content, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
 
 
-class Log:
-    """A run in training; only one process at a time can have it open."""
-
-    def __init__(self, folder: Path, *, new: bool) -> None:
-        self._made = new and not folder.exists()
-        if new:
-            require_free(folder)
-            if self._made:
-                private.require_no_secret(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-        elif not holds_run(folder):
-            raise InvalidValue("run.folder", f"must be a folder that holds a run ({CONFIG})", folder)
-        self._folder, self._new = folder, new
-        self._lines, self._length = hashlib.sha256(), 0  # of metrics.jsonl so far
-        self._versions = b""  # the content of versions.json
-        self._checkpoint: str | None = None  # the digest of checkpoint.npz
-        try:
-            with named(folder / METRICS):
-                self._file = os.open(folder / METRICS, APPENDING, 0o666)
-        except BaseException:
-            if self._made:
-                folder.rmdir()
-            raise
-        try:
-            self._lock()
-            if new:
-                require_free(folder)  # once more, now that nobody else can be setting one up
-            remove_drafts(folder)
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def begin(
-        self,
-        config_text: str,
-        versions: Mapping[str, Any],
-        start: NDArray[Any],
-        files: Mapping[str, bytes],
-    ) -> None:
-        """Set up a new run that begins with these weights, contract, agreement and coins.
-
-        versions.json holds the SHA-256 of each, and every checkpoint that of versions.json: a run never
-        goes on under anything else than it began with.
-        """
-        buffer = io.BytesIO()
-        np.save(buffer, start, allow_pickle=False)
-        contents = {START: buffer.getvalue(), **files, CONFIG: config_text.encode()}
-        digests = {name: sha256(content) for name, content in contents.items()}
-        write_together({self._folder / VERSIONS: seals.sealed_json({**versions, _FILES: digests})})
-        for name, content in contents.items():
-            write_together({self._folder / name: content})
-
-    def cut(self, last: Checkpoint | None) -> None:
-        """Keep the lines of metrics.jsonl that belong to a checkpoint, which vouches for them."""
-        self._versions = content(self._folder, VERSIONS)
-        lines = b"" if last is None else _lines_of(self._folder, last)
-        if os.fstat(self._file).st_size > len(lines):
-            for name in (SUMMARY, SUMS):  # the run has not ended, then
-                (self._folder / name).unlink(missing_ok=True)
-            os.ftruncate(self._file, len(lines))
-        self._lines, self._length = hashlib.sha256(lines), len(lines)
-        self._checkpoint = None if last is None else last.digest
-
-    def start_over(self) -> None:
-        """Forget all rounds; killed from here on, the run begins again."""
-        (self._folder / CHECKPOINT).unlink(missing_ok=True)
-        sync_folder(self._folder)
-        self.cut(None)
-
-    def _lock(self) -> None:
-        try:
-            import fcntl  # not on every system
-        except ImportError:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            rule = "must not be in use by another process"
-            raise InvalidValue("run.folder", rule, self._folder) from error
-
-    def append(self, record: RoundRecord) -> None:
-        """Append the record of a round, the whole line or nothing of it."""
-        line = (json.dumps(asdict(record), allow_nan=False) + "\n").encode()
-        with named(self._folder / METRICS):
-            try:
-                write_all(self._file, line)
-            except BaseException:
-                os.ftruncate(self._file, self._length)
-                raise
-        self._lines.update(line)
-        self._length += len(line)
-
-    def checkpoint(self, round_number: int, state: Mapping[str, NDArray[Any]]) -> None:
-        """Force the lines so far to disk, then write the state that belongs to them."""
-        with named(self._folder / METRICS):
-            os.fsync(self._file)
-        content, digest = seals.sealed_archive(
-            {
-                "round": np.array(round_number),
-                "metrics_length": np.array(self._length),
-                "metrics_digest": np.array(self._lines.hexdigest()),
-                "set_up": np.array(sha256(self._versions)),
-                **{_STATE + name: values for name, values in state.items()},
-            }
-        )
-        write_together({self._folder / CHECKPOINT: content})
-        self._checkpoint = digest
-
-    def finish(self, files: Mapping[str, bytes], summary: Mapping[str, Any]) -> None:
-        """Write the final model and what else a run ends with; then erase its secrets."""
-        with named(self._folder / METRICS):
-            os.fsync(self._file)
-        digests = {
-            VERSIONS: sha256(self._versions),
-            **seals.open_json(self._folder / VERSIONS, self._versions)[_FILES],
-            METRICS: self._lines.hexdigest(),
-            **({} if self._checkpoint is None else {CHECKPOINT: self._checkpoint}),
-        }
-        end(self._folder, files, summary, digests)
-        private.erase_secrets(self._folder)  # coins.json holds that of the coins now
-
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        failed = isinstance(error, Exception) or (error is not None and not holds_run(self._folder))
-        if isinstance(error, MissingReport):  # who did answer gave something away: that is not thrown away
-            failed = not holds_run(self._folder)
-        if self._new and failed and not (self._folder / CHECKPOINT).exists():
-            self._undo()
-        os.close(self._file)
-
-    def _undo(self) -> None:
-        """Remove a run that failed before anything was saved: it could only fail again."""
-        if self._length:
-            return
-        for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first one marks the folder as a run
-            (self._folder / name).unlink(missing_ok=True)
-        private.erase_secrets(self._folder)
-        if self._made and not any(self._folder.iterdir()):
-            self._folder.rmdir()
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """The content of a JSON file in the folder of a run."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
-def end(
-    folder: Path,
-    files: Mapping[str, bytes],
-    summary: Mapping[str, Any],
-    digests: Mapping[str, str] | None = None,
-) -> None:
-    """Write what a run ends with: files, the digests of all (`digests` of those before) and its summary."""
-    (folder / SUMMARY).unlink(missing_ok=True)  # of an end that happens again
-    for name, data in files.items():
-        write_together({folder / name: data})
-    whole = {**(digests or {}), **{name: sha256(data) for name, data in files.items()}}
-    last = to_json(summary)
-    write_together({folder / SUMS: seals.sums({**whole, SUMMARY: sha256(last)})})
-    write_together({folder / SUMMARY: last})
+def parsed_json(path: Path, content: bytes) -> JSONObject:
+    """The object in the content of a JSON file."""
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except RecursionError as error:
+        raise UnreadableFile(path, "not JSON: nested too deeply") from error
+    except ValueError as error:
+        raise UnreadableFile(path, f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UnreadableFile(path, "must be an object")
+    return value
+
+
+def sealed_archive(arrays: Mapping[str, NDArray[Any]]) -> tuple[bytes, str]:
+    """The content of an .npz that vouches for itself, and the SHA-256 of all of it: one pass makes both."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = bytes(_HEX)
+    content = buffer.getbuffer()[:-_HEX]
+    digest = hashlib.sha256(content)
+    seal = digest.hexdigest().encode()
+    digest.update(seal)
+    return bytes(content) + seal, digest.hexdigest()
+
+
+def open_archive(content: bytes) -> dict[str, NDArray[Any]]:
+    """What `sealed_archive` was given; ValueError if it is damaged, before anything is unpacked."""
+    if sha256(content[:-_HEX]).encode() != content[-_HEX:]:
+        raise ValueError(f"{_DAMAGED} the SHA-256 that it ends with")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The SHA-256 of every file that a run began with or, once it has ended, of every file."""
+    path = folder / SUMS
+    if not path.is_file():
+        what = "ended" if is_finished(folder) else "began"
+        raise UnreadableFile(path, f"is missing: nothing vouches for what the run {what} with")
+    title, _, below = read_bytes(path).partition(b"\n")
+    if title != f"{_TITLE}{sha256(below)}".encode():
+        raise UnreadableFile(path, f"{_DAMAGED} its first line")
+    began, *lines = below.decode().splitlines()
+    matches = [_LINE.fullmatch(line) for line in lines]
+    digests = {match[2]: match[1] for match in matches if match is not None}
+    return Manifest(digests, began.removeprefix(_BEGAN))
 
 
 def require_unchanged(folder: Path) -> None:
     """All that a run goes on from is as it was written; `runs.coins` looks at coins.json itself."""
     read_rounds(folder)  # and the checkpoint
-    for name in began_with(folder):
+    manifest = read_manifest(folder)
+    for name in manifest.at_beginning().digests:
         if name != COINS:
             content(folder, name)
     read_checkpoint(folder)
-    for name in read_sums(folder) if is_finished(folder) else ():
+    for name in manifest.digests if is_finished(folder) else ():
         if (folder / name).exists():
             content(folder, name)
 
 
 def content(folder: Path, name: str) -> bytes:
-    """The content of a file of a run, for which something vouches."""
+    """The content of a file of a run, for which the manifest vouches."""
     data = read_bytes(folder / name)
-    if is_finished(folder):
-        known = read_sums(folder)
-        if known.get(name) != sha256(data):
-            require_own_sums(folder, known)
-            listed = "was changed since the run ended" if name in known else f"must be in {SUMS} of its run"
-            raise UnreadableFile(folder / name, listed)
-    elif name == VERSIONS:  # which vouches for itself
-        seals.open_json(folder / name, data)
-    else:
+    if not is_finished(folder):
         require_one_run(folder)
-        require_began_with(folder, name, data)
+    require_listed(folder, name, data)
     return data
 
 
-def require_began_with(folder: Path, name: str, data: bytes) -> None:
-    """A run that has not ended began with this content of a file."""
-    if began_with(folder).get(name) != sha256(data):
+def require_listed(folder: Path, name: str, *contents: bytes) -> None:
+    """The manifest lists one of these contents of a file."""
+    manifest = read_manifest(folder)
+    if any(manifest.digests.get(name) == sha256(data) for data in contents):
+        return
+    if not (manifest.has_end or is_finished(folder)):
         raise UnreadableFile(folder / name, "was changed since the run began, which cannot go on under it")
-
-
-def read_sums(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of a run that has ended."""
-    path = folder / SUMS
-    if not path.is_file():
-        raise UnreadableFile(path, "is missing: nothing vouches for what the run ended with")
-    return seals.open_sums(path, read_bytes(path))
-
-
-def began_with(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file that a run began with, as versions.json says."""
-    digests: dict[str, str] = read_json(folder, VERSIONS)[_FILES]
-    return digests
+    require_own_manifest(folder, manifest)
+    known = name in manifest.digests
+    reason = "was changed since the run ended" if known else f"must be in {SUMS} of its run"
+    raise UnreadableFile(folder / name, reason)
 
 
 def require_one_run(folder: Path) -> Checkpoint | None:
-    """The checkpoint of a run that has not ended; it belongs to its versions.json."""
-    last = read_checkpoint(folder)
-    if last is None or last.set_up == sha256(content(folder, VERSIONS)):
+    """The checkpoint of a run that has not ended; it belongs to the set-up that the manifest lists."""
+    last, manifest = read_checkpoint(folder), read_manifest(folder)
+    if last is None or last.began == manifest.began:
         return last
     fits = all(
         (folder / name).is_file() and sha256(read_bytes(folder / name)) == digest
-        for name, digest in began_with(folder).items()
+        for name, digest in manifest.at_beginning().digests.items()
         if name != COINS  # which may have been opened
     )
-    raise UnreadableFile(folder / (CHECKPOINT if fits else VERSIONS), "is of another run")
+    raise UnreadableFile(folder / (CHECKPOINT if fits else SUMS), "is of another run")
 
 
-def require_own_sums(folder: Path, known: Mapping[str, str]) -> None:
-    """SHA256SUMS is that of this run: it is not where both metrics and summary differ from it."""
+def require_own_manifest(folder: Path, manifest: Manifest) -> None:
+    """The manifest is that of this run: it is not where both metrics and summary differ from it."""
     both = [name for name in (METRICS, SUMMARY) if (folder / name).is_file()]
+    known = manifest.digests
     if len(both) == 2 and all(known.get(name) != sha256(read_bytes(folder / name)) for name in both):
         raise UnreadableFile(folder / SUMS, "is of another run, or most of this one was changed")
 
@@ -396,10 +272,10 @@ def read_bytes(path: Path) -> bytes:
     known = _READ.get()
     if known is None or not is_finished(path.parent):
         return _from_disk(path)
-    place = path.absolute()
-    if place not in known:
-        known[place] = _from_disk(path)
-    return known[place]
+    absolute = path.absolute()
+    if absolute not in known:
+        known[absolute] = _from_disk(path)
+    return known[absolute]
 
 
 def _from_disk(path: Path) -> bytes:
@@ -418,10 +294,10 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     data = read_bytes(path)
     try:
-        arrays = seals.open_archive(data)
+        arrays = open_archive(data)
         length, lines = int(arrays["metrics_length"]), str(arrays["metrics_digest"])
-        state = {name.removeprefix(_STATE): arrays[name] for name in arrays if name.startswith(_STATE)}
-        return Checkpoint(int(arrays["round"]), length, lines, str(arrays["set_up"]), state, sha256(data))
+        state = {name.removeprefix(STATE): arrays[name] for name in arrays if name.startswith(STATE)}
+        return Checkpoint(int(arrays["round"]), length, lines, str(arrays["began"]), state, sha256(data))
     except (*NPZ_ERRORS, KeyError) as error:
         damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
         raise UnreadableFile(path, damaged) from error
@@ -445,11 +321,11 @@ def read_rounds(folder: Path) -> list[JSONObject]:
         data = content(folder, METRICS)
     else:
         last = require_one_run(folder)
-        data = b"" if last is None else _lines_of(folder, last)
+        data = b"" if last is None else metrics_of(folder, last)
     return [json.loads(line) for line in data.splitlines()]
 
 
-def _lines_of(folder: Path, last: Checkpoint) -> bytes:
+def metrics_of(folder: Path, last: Checkpoint) -> bytes:
     """The content of metrics.jsonl that belongs to a checkpoint."""
     path = folder / METRICS
     data = read_bytes(path)
@@ -471,5 +347,4 @@ def read_config(folder: Path) -> JSONObject:
 
 def read_json(folder: Path, name: str) -> JSONObject:
     """The object in a JSON file of the folder."""
-    data = content(folder, name)
-    return (seals.open_json if name == VERSIONS else seals.parsed_json)(folder / name, data)
+    return parsed_json(folder / name, content(folder, name))

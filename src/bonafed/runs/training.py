@@ -27,19 +27,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bonafed.checks import finite_or_none
+from bonafed.contracts.roster import simulate, with_tossed
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.engine.programs import architecture, load_parameters, saved_model
+from bonafed.learning.engine.programs import load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models
-from bonafed.mechanisms.coins.contracts import simulate, with_tossed
 from bonafed.mechanisms.protocol import Round, State
 from bonafed.presentation.documents import Document, Shown
 from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
-from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
+from bonafed.runs.folder import JSONObject
+from bonafed.runs.integrity import begin_or_resume, ended
+from bonafed.runs.log import Clock, OnRound, RoundRecord, RunLog
 from bonafed.runs.prepare import Negotiating, Setting
 from bonafed.runs.summary import notes, run_document, summarise
-from bonafed.runs.versions import begin_or_resume, ended
 
 OnPhase = Callable[[str], None]
 Entropy = Callable[[int], bytes]
@@ -110,7 +111,7 @@ def train(
     folder = Path(folder)
     if resume and ended(setting.config, folder):
         return finished(setting, folder)
-    with Log(folder, new=not resume) as log:
+    with RunLog(folder, new=not resume) as log:
         run = _Run(
             setting, folder, log, resume, on_round, on_phase or (lambda _text: None), clock, entropy, secret
         )
@@ -135,7 +136,7 @@ class _Run:
         self,
         setting: Setting,
         folder: Path,
-        log: Log,
+        log: RunLog,
         resume: bool,
         on_round: OnRound | None,
         tell: OnPhase,
@@ -144,11 +145,7 @@ class _Run:
         secret: bytes | None,
     ) -> None:
         setting, files = _with_coins(setting, folder, resume, entropy, secret)
-        self._start, noise = begin_or_resume(
-            log, folder, setting.config, setting.digest, resume, setting.start,
-            architecture(setting.module), setting.mechanism.rounds, files,
-            setting.test_digest, setting.chosen,
-        )  # fmt: skip
+        self._start, noise = begin_or_resume(log, folder, setting, files, resume=resume)
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)
         self._on_round, self._tell, self._clock = on_round, tell, clock

@@ -2,8 +2,8 @@
 
 import json
 
-from bonafed.flower.link import Standing
-from bonafed.flower.setup import Plan, make_federation
+from bonafed.flower.folder import NewFederation, make_federation
+from bonafed.flower.link import OnlineNodes
 
 
 def test_init_writes_a_folder_and_says_what_to_type(bonafed, tmp_path):
@@ -35,14 +35,14 @@ def test_init_takes_public_keys(bonafed, tmp_path):
 def test_status_names_the_connected_the_missing_and_strangers(tmp_path):
     from bonafed.cli.federation import _status
 
-    membership = make_federation(tmp_path / "clinics", Plan(["ada", "ben"]))
-    document = _status(membership, Standing({"ben": 7}, ("", "ab" * 32)))
+    membership = make_federation(tmp_path / "clinics", NewFederation(["ada", "ben"]))
+    document = _status(membership, OnlineNodes({"ben": 7}, ("", "ab" * 32)))
     assert [member["connected"] for member in document.data["members"]] == [False, True]
     assert document.data["members"][0]["key"] == membership.key_digests["ada"]
     text = str(document)
     assert f"2 strangers, not on the roster: without a key, {'ab' * 32}" in text
     assert membership.digest in text
-    assert "stranger" not in str(_status(membership, Standing({})))
+    assert "stranger" not in str(_status(membership, OnlineNodes({})))
 
 
 def test_another_folder_is_no_federation(bonafed):

@@ -13,7 +13,7 @@ import pytest
 import bonafed.cli
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, pairs
-from bonafed.runs import folder
+from bonafed.runs import log
 
 QUOTE = ["quote", "toy", "--clients", "3", "--budget", "9"]
 
@@ -187,7 +187,7 @@ class TestOutputs:
         assert stat.S_IMODE(Path("secret").stat().st_mode) == 0o600
         for name in (f"a.{suffix}", "c.json", "c.json.sig", "secret"):
             assert f"wrote {name}" in out
-        from bonafed.mechanisms.coins import commit
+        from bonafed.contracts.coins import commit
 
         secret = bytes.fromhex(Path("secret").read_text())
         assert json.loads(Path("c.json").read_text())["coins"] == commit(secret)
@@ -365,7 +365,7 @@ class TestStatements:
         place = tmp_path / "runs" / "toy"
         place.mkdir(parents=True)
         (place / "config.toml").write_text("")
-        folder.end(place, {}, {"statement": statement.to_json()})
+        log.end(place, {}, {"statement": statement.to_json()})
         return place
 
     def test_a_row_per_client(self, bonafed, run, statement):
@@ -399,12 +399,12 @@ class TestStatements:
         summary = json.loads((run / "summary.json").read_text())
         finding = {"claim": "budget", "holds": False, "text": "spent more", "number": None}
         summary["statement"]["findings"] = [{**finding, "tries": 0, "allowed": 0.0, "witness": None}]
-        folder.end(run, {}, summary)
+        log.end(run, {}, summary)
         code, out, _ = bonafed("statement", "runs/toy")
         assert (code, "FAILS" in out) == (1, True)
 
     def test_a_summary_without_statement_is_refused(self, bonafed, run):
-        folder.end(run, {}, {})
+        log.end(run, {}, {})
         code, _, err = bonafed("statement", "runs/toy")
         assert code == 2
         assert "summary.json: must hold the statement of a run" in err

@@ -210,7 +210,7 @@ class TestTerminal:
         place.mkdir()
         (place / "config.toml").write_text("[data]\n")
         (place / "summary.json").write_text(json.dumps({"statement": statement().to_json()}))
-        (place / "SHA256SUMS").write_text("-\n-  config.toml\n-  summary.json\n")
+        (place / "SHA256SUMS").write_text("-\n-\n-  config.toml\n-  summary.json\n")
         reseal(place)  # somebody else can do that, too
         code, out, err = bonafed("statement", place)
         assert code == 0, err

@@ -12,7 +12,7 @@ import pytest
 
 from bonafed import Uniform, sampling
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.runs import folder
+from bonafed.runs import log
 from bonafed.runs.config import read, to_toml
 
 PROGRAM = """
@@ -95,7 +95,7 @@ MISTAKES = [
         changed(*PRIVATE, *ON_SUM, verb=(*RUN, "--on", "flower", "--federation", "f")),
         'noise_at must be "client" without secure sums',
     ),
-    (changed("contract.prior=uniform:2,1", verb=("train", "sampling.toml")), "contract.prior"),
+    (changed("sampling.prior=uniform:2,1", verb=("train", "sampling.toml")), "sampling.prior"),
     (changed("jsam.members=3", verb=("train", "jsam.toml")), "jsam.members"),
     (changed("training.participation=0.5", verb=("train", "jsam.toml")), "training.participation must"),
     (changed("faithful.agents=['9:zero']", verb=("train", "faithful.toml")), "faithful.agents"),
@@ -106,7 +106,7 @@ MISTAKES = [
     (changed("rewards.measure=luck", verb=("train", "rewards.toml")), "rewards.measure must be one of"),
     ([*RUN, "--contract", "gone.json"], "gone.json: "),
     ([*RUN, "--contract", "contract.json"], "training.rounds must be 3, as in the published contract"),
-    ([*changed("contract.total_budget=7"), "--contract", "contract.json"], "must be as in"),
+    ([*changed("sampling.total_budget=7"), "--contract", "contract.json"], "must be as in"),
     ([*changed("training.rounds=3"), "--contract", "edited.json"], "contract must verify"),
     (["train", "--resume", "gone"], "--resume must be a folder that holds a run"),
     (["train", "--resume", "begun", "--set", "training.rounds=7"], "training.rounds must be as it was"),
@@ -145,8 +145,8 @@ def said(tmp_path_factory):
     edited = json.loads(contract.content)
     edited["scale"] *= 1.01
     (place / "edited.json").write_text(json.dumps(edited))
-    with folder.Log(place / "begun", new=True) as log:
-        log.begin(to_toml(read(place / "fedavg.toml")), {}, np.zeros(1), {})
+    with log.RunLog(place / "begun", new=True) as run_log:
+        run_log.begin(to_toml(read(place / "fedavg.toml")), {}, np.zeros(1), {})
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=json.dumps([HEAVY, [words for words, _ in MISTAKES]]),
         capture_output=True, text=True, cwd=place, check=True,

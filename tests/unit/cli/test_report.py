@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation.page import embedded
-from bonafed.runs.contract_page import costs_to_show
+from bonafed.runs.pages import costs_to_show
 
 CONFIG = """
 [data]

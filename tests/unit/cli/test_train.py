@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics.claims import Finding
-from bonafed.runs import folder
+from bonafed.runs import folder, log
 from bonafed.runs.summary import run_document
 
 QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
@@ -216,7 +216,7 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_listed(trained):
     code, out, err = trained("runs", "--json")
     assert code == 2
     assert len(json.loads(out)) >= 1
-    assert err == "error: runs/broken/versions.json: is missing\n"  # nothing vouches for the config
+    assert err == "error: runs/broken/SHA256SUMS: is missing: nothing vouches for what the run began with\n"
     code, out, err = trained("runs", "runs/broken")
     assert (code, out, err.count("\n")) == (2, "", 1)
 
@@ -225,7 +225,7 @@ def test_a_finding_that_fails_is_printed_by_train_and_ends_only_statement_with_1
     summary = json.loads(Path("runs/fedavg/summary.json").read_text())
     summary["statement"]["findings"] = [Finding("budget", False, "spent too much").to_json()]
     place = Path("runs/fedavg")
-    folder.end(place, {}, summary, folder.read_sums(place))
+    log.end(place, {}, summary, folder.read_manifest(place))
     code, out, _ = trained("statement", "runs/fedavg")
     assert code == 1
     assert "spent too much" in out
@@ -282,7 +282,9 @@ def test_a_set_up_that_was_cut_short_is_no_run_that_lost_its_config(trained):
     assert "begun" not in out
 
 
-@pytest.mark.parametrize("name", ["config.toml", "start.npy", "metrics.jsonl", "versions.json"])
+@pytest.mark.parametrize(
+    "name", ["config.toml", "start.npy", "metrics.jsonl", "versions.json", "SHA256SUMS"]
+)
 def test_a_damaged_file_is_refused_in_one_line(trained, name):
     for stopped in (False, True):
         if stopped:
@@ -308,7 +310,7 @@ def test_the_largest_seed_trains(bonafed, name):
     bonafed("train", "--write-example", name)
     seeds = [f"run.seed={2**64 - 1}"]
     if name in ("jsam", "sampling"):
-        seeds.append(f"{'jsam' if name == 'jsam' else 'contract'}.cost_seed={2**64 - 1}")
+        seeds.append(f"{name}.cost_seed={2**64 - 1}")
     short = "faithful.epsilon=0.1" if name == "faithful" else "training.rounds=2"
     synthetic = [] if name == "faithful" else ["data.name=synthetic"]
     changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
@@ -430,7 +432,10 @@ def test_runs_refuses_what_is_not_a_run(bonafed):
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")
-    assert bonafed("runs")[::2] == (2, "error: runs/a/versions.json: is missing\n")
+    assert bonafed("runs")[::2] == (
+        2,
+        "error: runs/a/SHA256SUMS: is missing: nothing vouches for what the run began with\n",
+    )
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
 
 
@@ -548,14 +553,14 @@ def test_mechanisms_are_compared_on_one_federation(bonafed):
 
 
 def test_ctrl_c_before_there_is_a_run_promises_none(bonafed, monkeypatch):
-    from bonafed.runs.folder import Log
+    from bonafed.runs.log import RunLog
 
     def interrupted(self, *args):
         raise KeyboardInterrupt
 
     bonafed("train", "--write-example", "fedavg")
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "begin", interrupted)
+        patch.setattr(RunLog, "begin", interrupted)
         assert bonafed("train", "fedavg.toml", *QUICK) == (130, "", "stopped by the user\n")
     assert not Path("runs/fedavg").exists()
 

@@ -9,9 +9,9 @@ import pytest
 from bonafed.errors import AskFailed
 from bonafed.flower import link
 from bonafed.flower.commands import Connection, FlowerFailed
+from bonafed.flower.folder import NewFederation, make_federation
 from bonafed.flower.frames import connect, read_frame, send_frame
-from bonafed.flower.link import RelayedTransport, Standing
-from bonafed.flower.setup import Plan, make_federation
+from bonafed.flower.link import OnlineNodes, RelayedTransport
 from bonafed.learning.federation import Failure
 
 NAMES = ("ada", "ben", "cyd")
@@ -32,7 +32,7 @@ class Played(RelayedTransport):
         return self.membership_folder, ()
 
     def _named(self, relay):
-        return Standing({name: node for node, name in relay.nodes()})
+        return OnlineNodes({name: node for node, name in relay.nodes()})
 
     def flwr(self, connection, arguments):
         """In place of Flower's command."""
@@ -71,7 +71,7 @@ class Played(RelayedTransport):
 
 @pytest.fixture
 def play(tmp_path, monkeypatch):
-    membership = make_federation(tmp_path / "trial", Plan(NAMES))
+    membership = make_federation(tmp_path / "trial", NewFederation(NAMES))
     monkeypatch.setattr(link, "require_flower", lambda: None)
     for name, seconds in (("_LATE", 0.3), ("_BACK", 0.0), ("_END", 0.0), ("_START", 0.5), ("_LOOK", 0.2)):
         monkeypatch.setattr(link, name, seconds)

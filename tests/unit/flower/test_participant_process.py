@@ -1,4 +1,4 @@
-"""The keeper answers one message at a time, keeps its failures to itself, and survives nonsense."""
+"""A participant's process answers one message at a time, and survives failures and nonsense."""
 
 import struct
 import threading
@@ -7,7 +7,7 @@ import pytest
 
 from bonafed.flower import participant_process as keeping
 from bonafed.flower.frames import connect, private_folder, read_frame, send_frame
-from bonafed.flower.participant_process import FAILED, Keeper
+from bonafed.flower.participant_process import FAILED, ParticipantProcess
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def told():
 @pytest.fixture
 def place():
     with private_folder() as folder:
-        yield folder / "keeper"
+        yield folder / "participant"
 
 
 def ask(place, message, kind="message"):
@@ -28,7 +28,10 @@ def ask(place, message, kind="message"):
 
 
 def test_messages_are_answered(place, told):
-    with Keeper(place, lambda message: message[::-1], told.append), connect(str(place)) as connection:
+    with (
+        ParticipantProcess(place, lambda message: message[::-1], told.append),
+        connect(str(place)) as connection,
+    ):
         for message in (b"abc", b"", bytes(3_000_000)):
             send_frame(connection, {"kind": "message"}, message)
             assert read_frame(connection) == ({"kind": "reply"}, message[::-1])
@@ -39,7 +42,7 @@ def test_a_failure_is_told_here_and_not_there(place, told):
     def fail(_message):
         raise ValueError("my cost is 0.7")
 
-    with Keeper(place, fail, told.append):
+    with ParticipantProcess(place, fail, told.append):
         assert ask(place, b"x") == ({"kind": "failure", "reason": FAILED}, b"")
     assert "0.7" not in FAILED
     assert told == ["a message could not be handled: ValueError: my cost is 0.7"]
@@ -53,14 +56,14 @@ def test_it_knows_whether_it_is_idle(place, told):
         go_on.wait(30)
         return message
 
-    with Keeper(place, handle, told.append) as keeper:
-        assert keeper.is_idle(0.0)
+    with ParticipantProcess(place, handle, told.append) as process:
+        assert process.is_idle(0.0)
         asking = threading.Thread(target=ask, args=(place, b"x"))
         asking.start()
         assert began.wait(30)
-        assert not keeper.is_idle(0.0)
+        assert not process.is_idle(0.0)
         go_on.set()
-        assert keeper.is_idle(30.0)
+        assert process.is_idle(30.0)
         asking.join()
 
 
@@ -78,7 +81,7 @@ def test_one_message_at_a_time(place, told):
         both.wait(5)
         assert ask(place, b"x") is not None
 
-    with Keeper(place, handle, told.append):
+    with ParticipantProcess(place, handle, told.append):
         threads = [threading.Thread(target=ask_too, args=(number,)) for number in range(2)]
         for thread in threads:
             thread.start()
@@ -91,7 +94,7 @@ def test_one_message_at_a_time(place, told):
     "data", [b"\0\0", struct.pack(">IQ", 2, 0) + b"[]", struct.pack(">IQ", 1 << 30, 0)]
 )
 def test_nonsense_closes_one_connection_and_no_more(place, told, data):
-    with Keeper(place, lambda message: message, told.append):
+    with ParticipantProcess(place, lambda message: message, told.append):
         with connect(str(place)) as connection:
             connection.sendall(data)
             connection.shutdown(1)
@@ -103,6 +106,6 @@ def test_nonsense_closes_one_connection_and_no_more(place, told, data):
 
 def test_other_users_are_refused(place, told, monkeypatch):
     monkeypatch.setattr(keeping, "is_own", lambda _connection: False)
-    with Keeper(place, lambda message: message, told.append), connect(str(place)) as connection:
+    with ParticipantProcess(place, lambda message: message, told.append), connect(str(place)) as connection:
         assert connection.recv(10) == b""
     assert told == ["a connection by another user was refused"]

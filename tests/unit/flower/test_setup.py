@@ -14,16 +14,15 @@ import pytest
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.flower.certificates import make_certificates
 from bonafed.flower.commands import superlink_command
-from bonafed.flower.folder import Folder, refresh_flower_settings
-from bonafed.flower.setup import Plan, make_federation
+from bonafed.flower.folder import Folder, NewFederation, make_federation, refresh_flower_settings
 from bonafed.remote.keys import key_digest, make_member_key, operator_public, read_member_key
+from bonafed.remote.participant.settings import read_settings
 from bonafed.remote.roster import read_roster
-from bonafed.remote.settings import read_settings
 
 
 @pytest.fixture
 def folder(tmp_path):
-    make_federation(tmp_path / "clinics", Plan(["north", "süd 1"], "fl.example:9092"))
+    make_federation(tmp_path / "clinics", NewFederation(["north", "süd 1"], "fl.example:9092"))
     return Folder(tmp_path / "clinics")
 
 
@@ -64,7 +63,7 @@ def test_the_readme_says_what_is_run(folder):
     [("127.0.0.1:8000", "127.0.0.1"), ("fl.example:9092", "0.0.0.0"), ("[::1]:9092", "::1")],
 )
 def test_a_superlink_for_others_listens_to_them(tmp_path, address, host):
-    make_federation(tmp_path / "clinics", Plan(["ada"], address))
+    make_federation(tmp_path / "clinics", NewFederation(["ada"], address))
     command = superlink_command(Folder(tmp_path / "clinics"))
     assert command[command.index("--host") + 1] == host
     assert command[command.index("--port") + 1] == address.rpartition(":")[2]
@@ -84,14 +83,14 @@ def test_flower_is_told_where_the_certificate_is_now(folder, tmp_path):
 def test_nothing_is_overwritten(folder):
     before = folder.roster.read_bytes()
     with pytest.raises(InvalidValue, match="never overwritten"):
-        make_federation(folder.path, Plan(["x"]))
+        make_federation(folder.path, NewFederation(["x"]))
     assert folder.roster.read_bytes() == before
 
 
 def test_public_keys_of_members_are_taken(tmp_path):
     public = make_member_key(tmp_path / "mine")
     public.write_text(public.read_text().strip() + " me@example\n")
-    membership = make_federation(tmp_path / "clinics", Plan(["a", "b"], public_keys={"a": public}))
+    membership = make_federation(tmp_path / "clinics", NewFederation(["a", "b"], public_keys={"a": public}))
     assert membership.key_digests["a"] == key_digest(read_member_key(tmp_path / "mine").public_key())
     assert not (tmp_path / "clinics" / "members" / "a" / "key").exists()
     assert (tmp_path / "clinics" / "members" / "b" / "key").exists()
@@ -102,7 +101,7 @@ def test_certificates_of_ones_own_are_taken(tmp_path):
     for name in ("authority", "certificate", "server_key"):
         paths[name] = tmp_path / name
         paths[name].write_text(name)
-    make_federation(tmp_path / "clinics", Plan(["a"], **paths))
+    make_federation(tmp_path / "clinics", NewFederation(["a"], **paths))
     folder = Folder(tmp_path / "clinics")
     assert folder.authority.read_text() == "authority"
     assert folder.server_certificate.read_text() == "certificate"
@@ -112,15 +111,19 @@ def test_certificates_of_ones_own_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("name", "plan", "message"),
     [
-        ("clinics", Plan([]), "--member must be given"),
-        ("clinics", Plan(["a", "A"]), "all different"),
-        ("clinics", Plan(["a/b"]), "usable as the name of a folder"),
-        ("clinics", Plan([".."]), "usable as the name of a folder"),
-        ("two words", Plan(["a"]), "name of the federation must be 1 to 32 letters"),
-        ("clinics", Plan(["a"], "nowhere"), "--address must be host:port"),
-        ("clinics", Plan(["a"], "here:70000"), "--address must be host:port"),
-        ("clinics", Plan(["a"], public_keys={"b": None}), "--public-key must be of a member: a, got 'b'"),
-        ("clinics", Plan(["a"], authority="ca.crt"), "--certificate is required"),
+        ("clinics", NewFederation([]), "--member must be given"),
+        ("clinics", NewFederation(["a", "A"]), "all different"),
+        ("clinics", NewFederation(["a/b"]), "usable as the name of a folder"),
+        ("clinics", NewFederation([".."]), "usable as the name of a folder"),
+        ("two words", NewFederation(["a"]), "name of the federation must be 1 to 32 letters"),
+        ("clinics", NewFederation(["a"], "nowhere"), "--address must be host:port"),
+        ("clinics", NewFederation(["a"], "here:70000"), "--address must be host:port"),
+        (
+            "clinics",
+            NewFederation(["a"], public_keys={"b": None}),
+            "--public-key must be of a member: a, got 'b'",
+        ),
+        ("clinics", NewFederation(["a"], authority="ca.crt"), "--certificate is required"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path, name, plan, message):
@@ -132,7 +135,9 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path, name, plan, 
 def test_two_members_with_one_key_are_refused_and_nothing_is_left(tmp_path):
     public = make_member_key(tmp_path / "mine")
     with pytest.raises(InvalidValue, match="a key belongs to one member"):
-        make_federation(tmp_path / "clinics", Plan(["a", "b"], public_keys={"a": public, "b": public}))
+        make_federation(
+            tmp_path / "clinics", NewFederation(["a", "b"], public_keys={"a": public, "b": public})
+        )
     assert not (tmp_path / "clinics").exists()
 
 

@@ -11,8 +11,8 @@ from bonafed.mechanisms.faithful.theory.bounds import TradeoffSetting, privacy_t
 from bonafed.papers.claim import Estimate
 from bonafed.papers.faithful import curves as lab
 from bonafed.papers.faithful import figures
+from bonafed.papers.faithful.bounds import tradeoff
 from bonafed.papers.faithful.cases import Case, Outcome, outcome
-from bonafed.papers.faithful.tradeoff import tradeoff
 
 
 def made_up(case):

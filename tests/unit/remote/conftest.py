@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
+from bonafed.contracts.signatures import make_keys
 from bonafed.economics.claims import Finding
 from bonafed.learning.sections import Data, Partition
-from bonafed.mechanisms.contracts.signatures import make_keys
 from bonafed.mechanisms.jsam import verification
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.remote.federation import Operator, RemoteFederation
-from bonafed.remote.journal import Journal
 from bonafed.remote.keys import (
     key_digest,
     make_member_key,
@@ -26,12 +24,14 @@ from bonafed.remote.keys import (
     read_member_key,
     verifier,
 )
-from bonafed.remote.local_data import open_holding
-from bonafed.remote.participant import Participant
-from bonafed.remote.policy import Policy
-from bonafed.remote.records import Records
-from bonafed.remote.secure import SecureFederation
-from bonafed.remote.transport import Handle, InProcess
+from bonafed.remote.messages import Handle, InProcess
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.participant.local_data import open_holding
+from bonafed.remote.participant.participant import Participant
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.server.evidence import Evidence
+from bonafed.remote.server.federation import Operator, RemoteFederation
+from bonafed.remote.server.secure import SecureFederation
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import Setting, prepare, under
 from bonafed.runs.training import RunResult, train
@@ -99,8 +99,8 @@ class World:
             tell=self.told.append, **options,
         )  # fmt: skip
 
-    def records(self, path: Path | None = None) -> Records:
-        return Records(path, {name: key_digest(member_public(text)) for name, text in self.keys.items()})
+    def records(self, path: Path | None = None) -> Evidence:
+        return Evidence(path, {name: key_digest(member_public(text)) for name, text in self.keys.items()})
 
     def gather(
         self,
@@ -109,7 +109,7 @@ class World:
         transport: Any = None,
         run: str = RUN,
         contract: Any = None,
-        records: Records | None = None,
+        records: Evidence | None = None,
         **options: Any,
     ) -> RemoteFederation:
         config = from_tables(tables) if contract is None else under(tables, contract)

@@ -12,12 +12,11 @@ import pytest
 from tests.oracles import wire
 
 from bonafed.remote.keys import member_signer, operator_signer, read_member_key
-from bonafed.remote.messages import JSONObject, Message, seal, unseal
-from bonafed.remote.policy import Policy
-from bonafed.remote.secure_sums import Plan, collected, gathered, parcels_for, revealed
-from bonafed.remote.summing import EXTRAS, about_sum, common_work, digest_of_models
+from bonafed.remote.messages import InProcess, JSONObject, Message, seal, unseal
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.secure_sums import BatchPlan, collected, gathered, parcels_for, revealed
+from bonafed.remote.sums import EXTRAS, about_sum, common_work, digest_of_models
 from bonafed.remote.tasks import work_from_json
-from bonafed.remote.transport import InProcess
 
 from .conftest import NAMES, RUN, TABLES, World
 from .test_hostile_servers import MODEL, PRIVATE, Server, noisy
@@ -36,7 +35,7 @@ class Sums:
     def __init__(self, world: World, noise: float = 0.0) -> None:
         self.world, self.sign = world, operator_signer(world.operator_pem)
         self.verify = world.operator().verify
-        self.plan = Plan(NAMES, 3, 650 + EXTRAS, 2.0**20, 4, RUN.encode() + b" x", 0, noise)
+        self.plan = BatchPlan(NAMES, 3, 650 + EXTRAS, 2.0**20, 4, RUN.encode() + b" x", 0, noise)
         self.batch = self.plan.digest.hex()
         keys = {name: self.bytes_of(name, "keys", {"plan": text(self.plan.to_bytes())}) for name in NAMES}
         self.book, _ = gathered(self.plan, keys, self.verify)
@@ -188,7 +187,7 @@ class TestAnyRequestIsAnswered:
             sums.ask("ada", "input", {**sums.about(0, task), **more, **changes}, START)
 
     def test_whatever_the_statement(self, world: World) -> None:
-        tables = {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
+        tables = {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
         statement: JSONObject = {}
 
         def hear(data: bytes) -> bytes:

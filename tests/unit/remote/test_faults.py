@@ -13,9 +13,8 @@ from tests.oracles import wire
 
 from bonafed.learning.federation import Failure
 from bonafed.remote.keys import member_signer, read_member_key
-from bonafed.remote.messages import SERVER, Message, seal
-from bonafed.remote.operating import begin
-from bonafed.remote.transport import Handle, InProcess
+from bonafed.remote.messages import SERVER, Handle, InProcess, Message, seal
+from bonafed.remote.server.operating import begin
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 
@@ -23,7 +22,7 @@ from .conftest import NAMES, TABLES, World
 
 SAMPLING = {
     **TABLES,
-    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
+    "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
     "training": {**TABLES["training"], "rounds": 5, "on_bad_update": "skip", "aggregation": "plain"},
 }
 SKIPPING = {**TABLES, "training": {**TABLES["training"], "rounds": 5, "on_bad_update": "skip"}}

@@ -13,9 +13,9 @@ from tests.oracles import wire
 from bonafed.economics import Uniform
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.mechanisms.sampling import SamplingContract, plan
-from bonafed.remote.federation import sent_tables
 from bonafed.remote.keys import make_member_key
-from bonafed.remote.policy import Policy
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.server.federation import sent_tables
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
@@ -187,7 +187,7 @@ class TestContracts:
 
     def test_terms_that_do_not_follow_are_refused(self, world: World, contract: SamplingContract) -> None:
         """The contract is right, the reports are signed, the terms are not what follows from both."""
-        from bonafed.remote import federation as module
+        from bonafed.remote.server import federation as module
 
         real = module.Agreement.to_json
         federation = world.gather(TABLES, contract=contract)
@@ -261,7 +261,7 @@ class TestPolicies:
     def test_a_cost_above_all_terms_stays_out_of_the_rounds(self, make_world: Any) -> None:
         costs = {"ada": 9.0, "ben": 0.95, "eve": 1.32, "joe": 0.55}
         world = make_world(costs=costs)
-        tables = {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
+        tables = {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
         run = world.train(tables)
         assert run.statement.amounts[0] == 0
 
@@ -282,7 +282,7 @@ class TestMessages:
         assert "recipient must be 'ada'" in server.refusal("describe", {}, to="ben")
         assert "kind must be one of" in server.refusal("give me all", {})
         assert "federation must be 'clinics'" in server.refusal("describe", {"federation": "others"})
-        from bonafed.mechanisms.contracts.signatures import make_keys
+        from bonafed.contracts.signatures import make_keys
 
         make_keys(world.folder / "other.pem")
         server.key = (world.folder / "other.pem").read_bytes()

@@ -13,8 +13,8 @@ import pytest
 from bonafed.learning.data import datasets
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure
-from bonafed.remote.federation import RemoteFederation
-from bonafed.remote.transport import InProcess
+from bonafed.remote.messages import InProcess
+from bonafed.remote.server.federation import RemoteFederation
 from bonafed.runs.config import of_run
 from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train
@@ -23,7 +23,7 @@ from .conftest import RUN, TABLES, World
 
 SHARED = {name: TABLES[name] for name in ("data", "partition", "model")}
 KINDS: dict[str, dict[str, Any]] = {
-    "sampling": {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0}},
+    "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0}},
     "private": {**TABLES, "privacy": {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}},
     "jsam": {
         **TABLES,

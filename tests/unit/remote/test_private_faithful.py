@@ -17,12 +17,12 @@ from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure, Gradients, Losses, Objective, Task
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.learning.sections import Partition
-from bonafed.remote import federation as server
-from bonafed.remote.local_data import Bench
-from bonafed.remote.policy import Policy
+from bonafed.remote.messages import InProcess
+from bonafed.remote.participant.local_data import Bench
+from bonafed.remote.participant.policy import Policy
+from bonafed.remote.server import federation as server
 from bonafed.remote.sums import parts_of
 from bonafed.remote.tasks import Asked
-from bonafed.remote.transport import InProcess
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import RunResult, train
@@ -172,7 +172,7 @@ def test_noise_is_divided_among_those_who_are_in_a_sum() -> None:
     tasks = [Task(str(k), str(k), models, work) for k in range(4)]
     shares = np.array([[0.5, 0.0], [0.5, 0.2], [0.5, 0.0], [0.0, 0.0]])
     parts = parts_of(tasks, shares, np.array([3.0, 7.0]))
-    assert [part.place for part in parts] == [0, 1, 2]  # who is in no sum is not asked
+    assert [part.task for part in parts] == [0, 1, 2]  # who is in no sum is not asked
     assert [part.rows.tolist() for part in parts] == [[0], [0, 1], [0]]
     assert [part.asked.task.models.shape for part in parts] == [(1, 5), (2, 5), (1, 5)]
     assert parts[0].asked.noise == pytest.approx(3 / (3**0.5 * 0.5))

@@ -19,10 +19,9 @@ from bonafed.learning.noise import Secret
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.learning.sections import Partition
 from bonafed.learning.sum_noise import round_noise
-from bonafed.remote.messages import unseal
-from bonafed.remote.secure import SecureFederation
-from bonafed.remote.summing import contributing, digest_of_models, fewest
-from bonafed.remote.transport import Handle, InProcess
+from bonafed.remote.messages import Handle, InProcess, unseal
+from bonafed.remote.server.secure import SecureFederation
+from bonafed.remote.sums import contributing, digest_of_models, fewest
 from bonafed.runs.config import from_tables, of_run
 from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train
@@ -36,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "half": {**TABLES, "training": {**TABLES["training"], "participation": 0.5}},
     "sampling": {
         **TABLES,
-        "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
+        "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
         "training": {**TABLES["training"], "aggregation": "plain", "on_bad_update": "skip"},
     },
 }
@@ -325,7 +324,7 @@ class TestHostileServers:
         self, world: World
     ) -> None:
         """A server that sends one of them another model gets a sum of nothing but noise."""
-        from bonafed.remote import secure
+        from bonafed.remote.server import secure
 
         federation = world.gather(TABLES, colluders=0)
         real = federation._ask
@@ -387,7 +386,7 @@ class TestHostileServers:
         assert says in Server(world).refusal("unmask", {**self.content(mine), "survivors": survivors})
 
     def test_a_plan_of_few_or_of_another_run_is_refused(self, world: World) -> None:
-        from bonafed.remote.secure_sums import Plan
+        from bonafed.remote.secure_sums import BatchPlan
 
         world.prepare(TABLES, colluders=1)
         server = Server(world)
@@ -397,7 +396,7 @@ class TestHostileServers:
                 "members": NAMES, "threshold": 3, "size": 652, "bound": 1.0, "sums": 2,
                 "context": RUN.encode() + b" 1", "colluders": 1, **changes,
             }  # fmt: skip
-            text = wire_text(Plan(**given).to_bytes())
+            text = wire_text(BatchPlan(**given).to_bytes())
             return server.refusal("keys", {"plan": text})
 
         assert "plan.colluders must be 1, as agreed" in refused(colluders=0)

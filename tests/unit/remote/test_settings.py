@@ -7,7 +7,7 @@ import pytest
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.sections import Partition
-from bonafed.remote.settings import read_settings
+from bonafed.remote.participant.settings import read_settings
 
 TEXT = """
 [participant]
@@ -132,5 +132,5 @@ def test_a_cost_that_is_no_number_is_not_shown(read, value):
 
 
 def test_settings_are_read_without_torch():
-    code = "import sys, bonafed.remote.settings; sys.exit('torch' in sys.modules)"
+    code = "import sys, bonafed.remote.participant.settings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,6 +1,5 @@
 """Every file of a run, damaged in every way: told by name, or without any effect. Nothing in between."""
 
-import json
 import random
 import re
 import shutil
@@ -9,7 +8,7 @@ import subprocess
 import pytest
 
 from bonafed import InvalidValue, UnreadableFile
-from bonafed.runs import checking, coins, config, folder, listing, prepare, private, training
+from bonafed.runs import coins, config, folder, integrity, listing, log, prepare, private, training
 
 KINDS = {
     "averaging": ("training.rounds=5", "run.checkpoint_every=2"),
@@ -18,8 +17,8 @@ KINDS = {
         "privacy.delta=1e-5",
     ),
     "coins": (
-        "training.rounds=5", "run.checkpoint_every=2", "contract.prior=uniform:0.5,1.5",
-        "contract.total_budget=12", "contract.coins=verifiable",
+        "training.rounds=5", "run.checkpoint_every=2", "sampling.prior=uniform:0.5,1.5",
+        "sampling.total_budget=12", "sampling.coins=verifiable",
     ),
 }  # fmt: skip
 FLIPS = 12  # bits flipped per file, at random places
@@ -104,7 +103,7 @@ def test_a_run_that_goes_on_from_a_damaged_file_is_refused_or_ends_the_same(whol
             tried += 1
             if not refused(lambda place=place: listing.overview(place), path):
                 assert summaries(place) == told, (path.name, what)
-            states = {state.file: state.verdict for state in checking.check(place)}
+            states = {state.file: state.verdict for state in integrity.check(place)}
             if refused(
                 lambda place=place: training.train(whole.made, place, resume=True, entropy=fixed()), path
             ):
@@ -124,7 +123,7 @@ def test_a_damaged_file_of_a_run_that_has_ended_is_told_wherever_it_is_read(whol
     for path in sorted(whole.ended.iterdir()):
         for what, content in damages(path, whole.others[whole.ended], rng):
             (place / path.name).write_bytes(content)
-            states = {state.file: state.verdict for state in checking.check(place)}
+            states = {state.file: state.verdict for state in integrity.check(place)}
             damaged = [name for name, verdict in states.items() if verdict == "DAMAGED"]
             assert damaged == [path.name], what
             if not refused(lambda: summaries(place), path):
@@ -133,7 +132,7 @@ def test_a_damaged_file_of_a_run_that_has_ended_is_told_wherever_it_is_read(whol
             if (place / "coins.json").exists() and not refused(lambda: coins.verify_run(place), path):
                 assert path.name in ("versions.json", "start.npy", "checkpoint.npz", "model.pt")
         shutil.copy(path, place / path.name)
-    assert {state.verdict for state in checking.check(place)} == {"verified"}
+    assert {state.verdict for state in integrity.check(place)} == {"verified"}
 
 
 @pytest.mark.parametrize("whole", ["averaging"], indirect=True)
@@ -161,13 +160,10 @@ def test_folders_of_before_there_were_digests_are_refused_by_name(whole):
     (whole.ended / "SHA256SUMS").unlink()
     with pytest.raises(UnreadableFile, match=r"SHA256SUMS: is missing: nothing vouches for what the run"):
         listing.overview(whole.ended)
-    path = whole.open / "versions.json"
-    old = json.loads(path.read_text())
-    del old["sha256"]
-    path.write_text(json.dumps(old, indent=1))
-    with pytest.raises(UnreadableFile, match=r"versions\.json: nothing vouches for it: an older bonafed"):
+    (whole.open / "SHA256SUMS").unlink()
+    with pytest.raises(UnreadableFile, match=r"SHA256SUMS: is missing: nothing vouches for what the run"):
         training.train(whole.made, whole.open, resume=True)
-    (state,) = [state for state in checking.check(whole.open) if state.file == "versions.json"]
+    (state,) = [state for state in integrity.check(whole.open) if state.file == "SHA256SUMS"]
     assert state.verdict == "DAMAGED"
 
 
@@ -177,7 +173,7 @@ def test_what_follows_the_last_checkpoint_is_not_told_and_happens_again(whole, e
     assert path.read_bytes().count(b"\n") == 3
     assert [record["round"] for record in folder.read_rounds(whole.open)] == [1, 2]
     assert listing.overview(whole.open)["rounds"] == 2
-    (lines,) = [state.text for state in checking.check(whole.open) if state.file == path.name]
+    (lines,) = [state.text for state in integrity.check(whole.open) if state.file == path.name]
     assert lines == "as it was at the last checkpoint, 2 rounds; 1 round after it happens again"
     text = path.read_text()
     path.write_text(re.sub(r'("round": 3.*"steps": )\d+', r"\g<1>999", text))
@@ -190,9 +186,9 @@ def test_a_run_that_starts_over_can_be_killed_then(make, small, tmp_path):
     """The checkpoint goes before the lines it vouches for."""
     made, place = prepare.prepare(make("training.rounds=2"), dataset=small), tmp_path / "run"
     training.train(made, place)
-    with folder.Log(place, new=False) as log:
-        log.cut(folder.read_checkpoint(place))
-        log.start_over()
+    with log.RunLog(place, new=False) as run_log:
+        run_log.cut(folder.read_checkpoint(place))
+        run_log.start_over()
     assert not (place / "checkpoint.npz").exists()
     assert folder.read_rounds(place) == []
     assert training.train(made, place, resume=True).summary["rounds"] == 2
@@ -219,13 +215,13 @@ def test_lines_are_not_appended_through_a_link(make, small, tmp_path):
 
 def verdicts(place):
     """By file, and whether nothing is damaged."""
-    states = checking.check(place)
-    return {state.file: state.verdict for state in states}, checking.document({"run": states})
+    states = integrity.check(place)
+    return {state.file: state.verdict for state in states}, integrity.check_document({"run": states})
 
 
 @pytest.mark.parametrize("whole", KINDS, indirect=True)
 def test_what_the_digests_of_an_end_list_is_damaged_if_it_is_not_there(whole):
-    listed = set(folder.read_sums(whole.ended)) - {"summary.json"}
+    listed = set(folder.read_manifest(whole.ended).digests) - {"summary.json"}
     (whole.ended / "summary.json").unlink()
     for name in sorted(listed):
         content = (whole.ended / name).read_bytes()
@@ -242,7 +238,7 @@ def test_what_the_digests_of_an_end_list_is_damaged_if_it_is_not_there(whole):
 
 @pytest.mark.parametrize("whole", ["averaging", "private"], indirect=True)
 def test_a_run_killed_before_its_summary_is_not_damaged_and_ends_again(whole, ending, monkeypatch):
-    place, write = whole.open, folder.write_together
+    place, write = whole.open, log.write_together
 
     def killed(files):
         if place / "summary.json" in files:
@@ -250,7 +246,7 @@ def test_a_run_killed_before_its_summary_is_not_damaged_and_ends_again(whole, en
         write(files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "write_together", killed)
+        patch.setattr(log, "write_together", killed)
         with pytest.raises(KeyboardInterrupt):
             training.train(whole.made, place, resume=True, entropy=fixed())
     found, document = verdicts(place)

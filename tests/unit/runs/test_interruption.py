@@ -10,6 +10,7 @@ import pytest
 
 from bonafed.runs import folder as folders
 from bonafed.runs import prepare, private, training
+from bonafed.runs.log import RunLog
 
 CHANGES = [
     "training.rounds=3",
@@ -33,8 +34,8 @@ class Killer:
         for owner, name in (
             (os, "fsync"),
             (Path, "replace"),
-            (folders.Log, "append"),
-            (folders.Log, "cut"),
+            (RunLog, "append"),
+            (RunLog, "cut"),
         ):
             monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name)))
 

@@ -14,10 +14,11 @@ from bonafed.errors import BadUpdate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.runs import folder as folders
 from bonafed.runs import prepare, training
-from bonafed.runs.versions import versions
+from bonafed.runs.integrity import versions
+from bonafed.runs.log import RunLog
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
-CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
 
 
 def test_the_folder_may_be_text(make, small, tmp_path):
@@ -53,7 +54,6 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
         "data",
         "test",
         "model",
-        "files",
     } == set(found)
     state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
     held = folders.read_checkpoint(tmp_path / "run")
@@ -65,13 +65,13 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
 
 def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path, monkeypatch):
     written = []
-    checkpoint = folders.Log.checkpoint
+    checkpoint = RunLog.checkpoint
 
     def spy(self, number, state):
         written.append(number)
         checkpoint(self, number, state)
 
-    monkeypatch.setattr(folders.Log, "checkpoint", spy)
+    monkeypatch.setattr(RunLog, "checkpoint", spy)
     made = prepare.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
@@ -81,7 +81,7 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
 
 @pytest.mark.parametrize("scheme", ["optimal", "uniform", "complete information"])
 def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
-    made = prepare.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "training.rounds=8", f"sampling.scheme={scheme}"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
     columns = summary["statement"]["columns"]
@@ -95,7 +95,7 @@ def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
 
 
 def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):
-    made = prepare.prepare(make(*CONTRACT, "contract.total_budget=0.5"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "sampling.total_budget=0.5"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
     empty = [record for record in seen if not record.participants]
@@ -281,7 +281,7 @@ def test_a_folder_in_use_is_refused(make, small, tmp_path):
 
 def test_two_processes_do_not_train_one_run(make, small, tmp_path):
     made = prepare.prepare(make(), dataset=small)
-    with folders.Log(tmp_path / "run", new=True) as log:
+    with RunLog(tmp_path / "run", new=True) as log:
         log.begin("", versions(made.config.run.seed, 5, made.digest, ""), made.start, {})
         with pytest.raises(InvalidValue, match="must not be in use by another process"):
             training.train(made, tmp_path / "run", resume=True)

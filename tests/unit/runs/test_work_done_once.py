@@ -10,8 +10,8 @@ from tests.unit.test_front import CONFIG
 
 import bonafed
 from bonafed.runs import config as configs
+from bonafed.runs import data, integrity, prepare
 from bonafed.runs import folder as folders
-from bonafed.runs import holdings, prepare, versions
 
 OPENED: Counter[Path] = Counter()
 WATCHED: list[Path] = []
@@ -42,7 +42,7 @@ def counted(monkeypatch):
         monkeypatch.setattr(module, name, counting)
 
     for name in ("_split", "_digest", "_load"):
-        count(holdings, name)
+        count(data, name)
     count(prepare, "build_program")
     return calls
 
@@ -100,25 +100,25 @@ def test_a_comparison_splits_and_digests_once(counted):
 
 def test_shared_data_are_those_that_a_run_would_prepare(tmp_path, monkeypatch):
     made = configs.from_tables(configs.toml.loads(CONFIG))
-    held = holdings.hold(made)
-    again = holdings.in_another_run(held, made)
+    held = data.hold(made)
+    again = data.in_another_run(held, made)
     assert again is not None
     assert (again.digest, again.config) == (held.digest, held.config)
     np.savez(tmp_path / "own.npz", features=np.eye(8), labels=np.arange(8) % 2)
     monkeypatch.chdir(tmp_path)
     own = configs.from_tables(configs.toml.override(configs.toml.loads(CONFIG), "data.name=own.npz"))
-    assert holdings.in_another_run(holdings.hold(own), own) is not None
+    assert data.in_another_run(data.hold(own), own) is not None
     for change in ("run.seed=5", "partition.clients=3", "partition.kind=typicality", "data.classes=10"):
         tables = configs.toml.override(configs.toml.loads(CONFIG), change)
         if "typicality" in change:
             tables["partition"]["delta"] = 0.5
-        assert holdings.in_another_run(held, configs.from_tables(tables)) is None
+        assert data.in_another_run(held, configs.from_tables(tables)) is None
 
 
 def test_everything_around_a_run_that_changed_is_noted(finished, monkeypatch):
-    assert versions.changed_versions(finished) == {}
-    around = versions.surroundings()
+    assert integrity.changed_versions(finished) == {}
+    around = integrity.surroundings()
     assert set(around) == {"bonafed", "python", "numpy", "scipy", "torch", "platform", "processor"}
     for name, then in around.items():
-        monkeypatch.setattr(versions, "surroundings", lambda name=name: {**around, name: "9.9"})
-        assert versions.changed_versions(finished) == {name: (then, "9.9")}
+        monkeypatch.setattr(integrity, "surroundings", lambda name=name: {**around, name: "9.9"})
+        assert integrity.changed_versions(finished) == {name: (then, "9.9")}

@@ -6,8 +6,9 @@ its presence costs the others, so that reporting true gradients is its best choi
 
 from bonafed.door import guard
 from bonafed.learning.problems.agreed import FederatedProblem
-from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem, RidgeRegression
 from bonafed.learning.problems.minima import minimise
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.private.algorithm import private_faithful
 from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts, calibrate, privacy_loss
 from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan, plan_private

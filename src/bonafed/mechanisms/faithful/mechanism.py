@@ -23,6 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
@@ -73,16 +76,7 @@ from bonafed.mechanisms.faithful.settlement import (
     weights_of,
 )
 from bonafed.mechanisms.faithful.state import FaithfulState, exchanges_from, steps_from
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -181,7 +175,7 @@ class FaithfulLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
 from bonafed.errors import BadReport
 from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
 from bonafed.mechanisms.faithful.protocol.payments import Ending, LeftOut, Payments
 from bonafed.mechanisms.faithful.protocol.reports import Watch
 from bonafed.mechanisms.faithful.protocol.searches import QuasiNewtonSearch, TrainingLog
 from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseProgress
-from bonafed.mechanisms.protocol import Agreement, Arrays
+from bonafed.mechanisms.protocol import Arrays
 
 _VECTORS = ("model", "gradient", "best_model", "best_gradient")  # of a search
 _PAIRS = ("steps", "changes")

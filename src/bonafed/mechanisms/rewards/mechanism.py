@@ -31,20 +31,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.sections import BadUpdatePolicy
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.mechanisms.rewards import measures
 from bonafed.mechanisms.rewards.baselines import (
     Baseline,
@@ -122,7 +116,7 @@ class RewardsMechanism(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return None
 
     def test_samples(self, test: Samples | None = None) -> Samples:

@@ -1,4 +1,4 @@
-"""The table [contract] of a config: who is sampled how often, for what money."""
+"""The table [sampling] of a config: who is sampled how often, for what money."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bonafed import checks
+from bonafed.contracts.canonical import Coins
 from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
@@ -17,8 +18,6 @@ from bonafed.mechanisms.server_rules import against_memory, require_memory_possi
 from bonafed.sections import Section, key, one_of
 
 Scheme = Literal["optimal", "uniform", "complete information", "prior-free", "published"]
-Coins = Literal["seed", "verifiable"]
-VERIFIABLE = "verifiable"
 _BY_SCHEME = {  # keys that only some schemes know
     "prior": ("optimal", "uniform", "complete information"),
     "confidence": ("optimal",),
@@ -33,7 +32,7 @@ def _share(name: str, value: object) -> float:
 
 
 @dataclass(frozen=True)
-class ContractSection(Section):
+class SamplingSection(Section):
     """Who is sampled how often, for what money."""
 
     total_budget: float = key(checks.positive, help="Money for the whole run.", example="1000.0")
@@ -108,7 +107,7 @@ def pays_one_a_round(config: Config) -> bool:
     return highest is not None and own.total_budget >= config.local.rounds * highest
 
 
-def section_of(config: Config) -> ContractSection:
-    """[contract] of a config under this mechanism."""
-    assert isinstance(config.own, ContractSection)  # otherwise the config belongs to another mechanism
+def section_of(config: Config) -> SamplingSection:
+    """[sampling] of a config under this mechanism."""
+    assert isinstance(config.own, SamplingSection)  # otherwise the config belongs to another mechanism
     return config.own

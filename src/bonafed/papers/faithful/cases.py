@@ -48,8 +48,7 @@ from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, section_from, word
 
 if TYPE_CHECKING:
-    from bonafed.learning.data.arrays import Features
-    from bonafed.learning.data.datasets import Dataset
+    from bonafed.learning.data.datasets import Dataset, Features
     from bonafed.presentation.documents import JSONObject
 
 Scheme = Literal["faithful", "stepwise", "private", "manipulated", "local"]

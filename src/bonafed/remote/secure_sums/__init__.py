@@ -12,18 +12,18 @@ two exchanges to set up, and every sum two more.
 The parcels travel with the first input. With threshold t and c colluding members, 2t > n + c, a server that
 follows no rules learns one sum over t - c honest members at least, or nothing (M7).
 
-    plan       what a batch is agreed to be
-    book       keys that members advertise, and all of them together
-    once       what a member has done, so that it does nothing twice in two ways
+    plan             what a batch is agreed to be
+    key_book         keys that members advertise, the book of them all, and the masks that follow
+    streams          keys from keys, streams that mask, and numbers modulo 2^64
     client, server   the two sides
-    field, decoding, liars   shares of secrets; wrong ones, and whose they are
-    ring, masks, streams, lock   numbers modulo 2^64; what hides them; keys; answers that open together
+    sharing          shares of secrets; wrong ones, and whose they are
+    sealed_answers   answers that open only together
 """
 
-from bonafed.remote.secure_sums.answered_before import Once
 from bonafed.remote.secure_sums.client import (
     Member,
     Noisy,
+    Once,
     Ready,
     advertise,
     masked,
@@ -32,8 +32,7 @@ from bonafed.remote.secure_sums.client import (
     unmask,
 )
 from bonafed.remote.secure_sums.key_book import Book, Sign, Verify
-from bonafed.remote.secure_sums.plan import Plan, threshold_for
-from bonafed.remote.secure_sums.ring import Bounded, bounded
+from bonafed.remote.secure_sums.plan import BatchPlan, threshold_for
 from bonafed.remote.secure_sums.server import (
     Masked,
     Revealed,
@@ -43,15 +42,16 @@ from bonafed.remote.secure_sums.server import (
     parcels_for,
     revealed,
 )
+from bonafed.remote.secure_sums.streams import Bounded, bounded
 
 __all__ = [
+    "BatchPlan",
     "Book",
     "Bounded",
     "Masked",
     "Member",
     "Noisy",
     "Once",
-    "Plan",
     "Ready",
     "Revealed",
     "Sign",

@@ -8,14 +8,25 @@
 
 Between the second and the third it takes in the parcels of the others (`received`). A member with the same
 secret and the same stored `Once` gives the same answers, however often it was started in between.
+
+`Once` holds what a member has done in a batch, so that it does nothing twice in two ways (theory M8).
+Everything a member sends is determined by its secret and by what it is asked. Asked the same again, after a
+restart for instance, it answers the same. Asked something else in the same step, it refuses:
+
+    keys         one set of keys per batch, under which it shares its secrets
+    input j      one vector in sum j: the difference of two under the same mask would be readable
+    survivors j  one set of survivors of sum j: no client's two secrets are both given away
+
+Every step returns the value to go on with. It must be on disk before the step's message is sent.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as entry
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -23,25 +34,80 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.remote.secure_sums import field
-from bonafed.remote.secure_sums.answered_before import Once
-from bonafed.remote.secure_sums.key_book import Book, MemberKeys, Sign, Verify, commitment, to_sign
-from bonafed.remote.secure_sums.masks import own_mask, pair_mask
-from bonafed.remote.secure_sums.plan import Plan
-from bonafed.remote.secure_sums.ring import bounded, to_ring
-from bonafed.remote.secure_sums.sealed_answers import Round, locked
+from bonafed.remote.secure_sums import sharing
+from bonafed.remote.secure_sums.key_book import (
+    Book,
+    MemberKeys,
+    Sign,
+    Verify,
+    commitment,
+    own_mask,
+    pair_mask,
+    to_sign,
+)
+from bonafed.remote.secure_sums.plan import BatchPlan
+from bonafed.remote.secure_sums.sealed_answers import Unmasking, locked
 from bonafed.remote.secure_sums.streams import (
     KEY,
     TAG,
     add_streams,
     agreed,
+    bounded,
     derived,
     number,
     public_key,
     sealed,
     stream,
+    to_ring,
     unsealed,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What was done, by its place, with a digest of how.
+
+    >>> done = Once(bytes(32)).noted("input 0", b"one digest")
+    >>> done.noted("input 0", b"one digest") == done
+    True
+    >>> done.noted("input 0", b"another")
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.InvalidValue: input 0 must be what it was the first time, got something else
+    """
+
+    plan: bytes  # digest of the plan of the batch
+    seen: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, plan: BatchPlan) -> Once:
+        """Nothing done yet; only for a batch that this member has never taken part in."""
+        return cls(plan.digest)
+
+    def noted(self, what: str, content: bytes) -> Once:
+        """With this done, too; refused if it was done in another way before."""
+        known = self.seen.get(what)
+        if known == content:
+            return self
+        if known is not None:
+            raise InvalidValue(what, "must be what it was the first time", "something else")
+        return Once(self.plan, MappingProxyType({**self.seen, what: content}))
+
+    def to_bytes(self) -> bytes:
+        """To be stored; nothing in it is secret."""
+        seen = {what: content.hex() for what, content in self.seen.items()}
+        return json.dumps({"plan": self.plan.hex(), "seen": seen}, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Once:
+        """The value that `to_bytes` stored."""
+        try:
+            stored = json.loads(content)
+            seen = {str(what): bytes.fromhex(digest) for what, digest in stored["seen"].items()}
+            return cls(bytes.fromhex(stored["plan"]), MappingProxyType(seen))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidValue("once", "must be what was stored", type(error).__name__) from error
+
 
 Kind = Literal["mask key", "seed"]
 KINDS: tuple[Kind, Kind] = ("mask key", "seed")  # in the order in which a parcel has their shares
@@ -52,9 +118,9 @@ Noisy = Callable[[Floats, float], Floats]  # a vector, with noise of that standa
 class Member:
     """A member in a batch."""
 
-    plan: Plan
+    plan: BatchPlan
     name: str
-    secret: bytes = entry(repr=False)  # 32 random bytes; best a fresh one per batch, deleted after it
+    secret: bytes = field(repr=False)  # 32 random bytes; best a fresh one per batch, deleted after it
 
     def __post_init__(self) -> None:
         if self.name not in self.plan.members:
@@ -73,8 +139,8 @@ class Ready:
 
     member: Member
     book: Book
-    channels: Mapping[str, bytes] = entry(repr=False)  # key in common with each other present member
-    held: Mapping[str, bytes] = entry(repr=False)  # shares of each other's secrets, sum after sum
+    channels: Mapping[str, bytes] = field(repr=False)  # key in common with each other present member
+    held: Mapping[str, bytes] = field(repr=False)  # shares of each other's secrets, sum after sum
 
 
 def advertise(member: Member, sign: Sign) -> bytes:
@@ -87,14 +153,14 @@ def share(member: Member, book: bytes, verify: Verify, once: Once) -> tuple[byte
     keys = _read(member, book, verify)
     after = _same_plan(member, once).noted("keys", keys.digest)
     others = keys.others(member.name)
-    places = [member.plan.place(other) for other in others]
+    points = [member.plan.number_of(other) for other in others]
     dealt = [
-        _dealt(member, keys, which, kind, places) for which in range(member.plan.sums) for kind in KINDS
+        _dealt(member, keys, which, kind, points) for which in range(member.plan.sums) for kind in KINDS
     ]
     parcels = [
         sealed(
             _parcel_key(channel, member.name, other),
-            b"".join(field.to_bytes(shares[index]) for shares in dealt),
+            b"".join(sharing.to_bytes(shares[index]) for shares in dealt),
         )
         for index, (other, channel) in enumerate(_channels(member, keys).items())
     ]
@@ -161,7 +227,7 @@ def unmask(ready: Ready, once: Once, which: int, survivors: Collection[str]) -> 
     """The fourth message: what takes the masks off the sum over the survivors, and off nothing else."""
     member, plan, book = ready.member, ready.member.plan, ready.book
     which = _whichever(plan, which)
-    asked = Round(book, which, survivors_in_order(book, survivors))
+    asked = Unmasking(book, which, survivors_in_order(book, survivors))
     if member.name not in asked.survivors or f"input {which}" not in _same_plan(member, once).seen:
         rule = f"must include {member.name}, who has given its input of sum {which}"
         raise InvalidValue("survivors", rule, "others")
@@ -170,10 +236,10 @@ def unmask(ready: Ready, once: Once, which: int, survivors: Collection[str]) -> 
     for dealer in book.present:
         kind: Kind = "seed" if dealer in asked.survivors else "mask key"
         if dealer == member.name:
-            shares.append(field.to_bytes(_dealt(member, book, which, kind, [plan.place(dealer)])[0]))
+            shares.append(sharing.to_bytes(_dealt(member, book, which, kind, [plan.number_of(dealer)])[0]))
         else:
-            at = field.WIDTH * (len(KINDS) * which + KINDS.index(kind))
-            shares.append(ready.held[dealer][at : at + field.WIDTH])
+            at = sharing.WIDTH * (len(KINDS) * which + KINDS.index(kind))
+            shares.append(ready.held[dealer][at : at + sharing.WIDTH])
     return locked(asked, member.name, member.own("answers"), ready.channels, b"".join(shares)), after
 
 
@@ -188,9 +254,9 @@ def survivors_in_order(book: Book, survivors: Collection[str]) -> tuple[str, ...
     return listed
 
 
-def parcel_length(plan: Plan) -> int:
+def parcel_length(plan: BatchPlan) -> int:
     """Bytes of a sealed parcel: two shares for every sum."""
-    return len(KINDS) * field.WIDTH * plan.sums + TAG
+    return len(KINDS) * sharing.WIDTH * plan.sums + TAG
 
 
 def _keys(member: Member, sign: Sign) -> MemberKeys:
@@ -226,12 +292,12 @@ def _parcel_key(channel: bytes, sender: str, receiver: str) -> bytes:
     return derived(channel, "parcel", sender.encode(), receiver.encode())
 
 
-def _dealt(member: Member, book: Book, which: int, kind: Kind, places: Sequence[int]) -> list[int]:
+def _dealt(member: Member, book: Book, which: int, kind: Kind, points: Sequence[int]) -> list[int]:
     """Shares of one of this member's own secrets, for members by their numbers."""
     randomness = member.own("shares", book.digest, kind.encode(), number(which))
-    length = field.raw_length(member.plan.threshold)
-    shared = field.polynomial(member.own(kind, number(which)), stream(randomness, length))
-    return [field.value(shared, place) for place in places]
+    length = sharing.raw_length(member.plan.threshold)
+    shared = sharing.polynomial(member.own(kind, number(which)), stream(randomness, length))
+    return [sharing.value(shared, place) for place in points]
 
 
 def _same_plan(member: Member, once: Once) -> Once:
@@ -240,5 +306,5 @@ def _same_plan(member: Member, once: Once) -> Once:
     return once
 
 
-def _whichever(plan: Plan, which: int) -> int:
+def _whichever(plan: BatchPlan, which: int) -> int:
     return checks.whole("which", which, at_least=0, at_most=plan.sums - 1)

@@ -1,4 +1,4 @@
-"""The keys that members advertise, and the book of all of them that everybody computes with (theory M5).
+"""The keys that members advertise, the book of all of them (theory M5), and the masks that follow (M2).
 
 A key message, for m sums, is
 
@@ -10,6 +10,15 @@ signature is the member's registered identity's, over the plan's digest, its nam
 
 The book holds the messages of those who are present. Its digest covers names and keys, and enters every key
 that two members have in common: they understand each other only if they hold the same book.
+
+With PRG a cipher's key stream, read as integers modulo 2^64, member u adds to its vector
+
+    (1)  own mask    PRG(seed_u)
+    (2)  pair masks  PRG(key_uv) for every v that comes after u, - PRG(key_uv) for every v before u
+
+key_uv comes from the mask keys of both by X25519, and from all that they must agree on: the book, the
+number of the sum and what the sum is about. Members that were told different things share no mask, and
+nothing cancels.
 """
 
 from __future__ import annotations
@@ -19,8 +28,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bonafed.errors import InvalidValue
-from bonafed.remote.secure_sums.plan import Plan
-from bonafed.remote.secure_sums.streams import KEY, derived, framed, number
+from bonafed.remote.secure_sums.plan import BatchPlan
+from bonafed.remote.secure_sums.streams import KEY, agreed, derived, framed, number
 
 Sign = Callable[[bytes], bytes]  # with the registered identity of this member
 Verify = Callable[[str, bytes, bytes], bool]  # whether a member, by name, has signed the content
@@ -37,16 +46,16 @@ class MemberKeys:
     signature: bytes
 
     def body(self) -> bytes:
-        """All but the signature."""
+        """All of the message but the signature."""
         pairs = zip(self.masks, self.commitments, strict=True)
         return self.channel + b"".join(mask + commitment for mask, commitment in pairs)
 
     def to_bytes(self) -> bytes:
-        """The message."""
+        """The whole key message, with its signature."""
         return self.body() + self.signature
 
     @classmethod
-    def from_bytes(cls, plan: Plan, name: str, message: bytes, verify: Verify) -> MemberKeys:
+    def from_bytes(cls, plan: BatchPlan, name: str, message: bytes, verify: Verify) -> MemberKeys:
         """The keys in a message, if the member of that name has signed them for this plan."""
         what, length = f"keys of {name}", KEY * (1 + 2 * plan.sums)
         if not isinstance(message, bytes) or not length < len(message) <= length + LONGEST_SIGNATURE:
@@ -63,7 +72,7 @@ class MemberKeys:
 class Book:
     """The keys of all who are present, in the order of the plan."""
 
-    plan: Plan
+    plan: BatchPlan
     keys: Mapping[str, MemberKeys]  # by name; of the threshold at least
     digest: bytes = field(init=False, repr=False)  # SHA-256 of the plan, the names and the keys
 
@@ -80,16 +89,16 @@ class Book:
         return tuple(self.keys)
 
     def others(self, name: str) -> tuple[str, ...]:
-        """All present but this one."""
+        """All present members but this one."""
         return tuple(other for other in self.keys if other != name)
 
     def to_bytes(self) -> bytes:
-        """All messages, with an empty place for who is absent."""
+        """All messages, with nothing for who is absent."""
         keys = self.keys
         return framed(*(keys[name].to_bytes() if name in keys else b"" for name in self.plan.members))
 
     @classmethod
-    def from_bytes(cls, plan: Plan, content: bytes, verify: Verify) -> Book:
+    def from_bytes(cls, plan: BatchPlan, content: bytes, verify: Verify) -> Book:
         """The book, every signature in it checked."""
         messages = _unframed(content, len(plan.members))
         return cls(
@@ -102,12 +111,12 @@ class Book:
         )
 
 
-def to_sign(plan: Plan, name: str, body: bytes) -> bytes:
+def to_sign(plan: BatchPlan, name: str, body: bytes) -> bytes:
     """What a member signs: these keys are mine, in this batch."""
     return framed(b"bonafed secure sums: keys", plan.digest, name.encode(), body)
 
 
-def commitment(plan: Plan, name: str, which: int, seed: bytes) -> bytes:
+def commitment(plan: BatchPlan, name: str, which: int, seed: bytes) -> bytes:
     """A one-way image of the seed of a member's own mask; it says nothing else about it (M8)."""
     return derived(seed, "commitment", plan.digest, name.encode(), number(which))
 
@@ -126,3 +135,18 @@ def _unframed(content: bytes, count: int) -> list[bytes]:
 
 def _extent(message: object) -> str:
     return f"{len(message)} bytes" if isinstance(message, bytes) else type(message).__name__
+
+
+def own_mask(book: Book, which: int, about: bytes, seed: bytes) -> bytes:
+    """(1): the key of the stream of a member's own mask."""
+    return derived(seed, "own mask", book.digest, number(which), about)
+
+
+def pair_mask(
+    book: Book, which: int, about: bytes, name: str, private: bytes, other: str
+) -> tuple[int, bytes]:
+    """(2): sign and key of the stream that `name`, whose private mask key this is, adds for another."""
+    common = agreed(private, book.keys[other].masks[which], other)
+    first, second = sorted((name, other), key=book.plan.members.index)
+    key = derived(common, "pair mask", book.digest, number(which), about, first.encode(), second.encode())
+    return (1 if name == first else -1), key

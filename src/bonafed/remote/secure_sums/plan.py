@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
-from bonafed.learning.privacy.shares import sd_of_share
+from bonafed.learning.privacy.added_noise import sd_of_share
 
 MOST_MEMBERS = 1000
 MOST_SUMS = 10_000
@@ -28,10 +28,11 @@ _GRID = 4  # noise is at least 2^4 grid steps wide, as decision 0010 wants it
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """A batch of sums over the same members.
 
-    >>> plan = Plan(("ada", "ben", "cleo", "dan"), 3, size=2, bound=1.0, sums=5, context=b"run 7, batch 1")
+    >>> names = ("ada", "ben", "cleo", "dan")
+    >>> plan = BatchPlan(names, 3, size=2, bound=1.0, sums=5, context=b"run 7, batch 1")
     >>> plan.tolerated, plan.crowd(4), plan.fraction_bits
     (1, 3, 59)
     """
@@ -111,7 +112,7 @@ class Plan:
     def _grid_bits(self) -> int:
         return _GRID - (math.frexp(self.noise_share)[1] - 1)
 
-    def place(self, name: str) -> int:
+    def number_of(self, name: str) -> int:
         """The number of a member among the shares, 1, 2, ...; 0 would be the secret itself."""
         return self.members.index(name) + 1
 
@@ -130,14 +131,14 @@ class Plan:
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Plan:
+    def from_bytes(cls, content: bytes) -> BatchPlan:
         """The plan that was spelled; any other spelling of it is refused."""
         try:
-            found = json.loads(content)
-            found["context"] = bytes.fromhex(found["context"])
-            found["members"] = tuple(found["members"])
-            found |= {name: float.fromhex(found[name]) for name in ("bound", "noise")}
-            plan = cls(**found)
+            entries = json.loads(content)
+            entries["context"] = bytes.fromhex(entries["context"])
+            entries["members"] = tuple(entries["members"])
+            entries |= {name: float.fromhex(entries[name]) for name in ("bound", "noise")}
+            plan = cls(**entries)
         except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidValue("plan", "must be a plan of secure sums", type(error).__name__) from error
         except InvalidValue:

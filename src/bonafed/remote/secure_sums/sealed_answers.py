@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bonafed.remote.secure_sums import field
+from bonafed.remote.secure_sums import sharing
 from bonafed.remote.secure_sums.key_book import Book
+from bonafed.remote.secure_sums.sharing import Dispute
 from bonafed.remote.secure_sums.streams import KEY, TAG, derived, number, sealed, stream, unsealed
-from bonafed.remote.secure_sums.wrong_shares import Dispute
 
-_PART = field.WIDTH + TAG  # bytes of a sealed part of a key
+_PART = sharing.WIDTH + TAG  # bytes of a sealed part of a key
 _ENTRY = _PART + KEY  # with the token for the other's
 
 
-class Round(NamedTuple):
+class Unmasking(NamedTuple):
     """What an answer is about."""
 
     book: Book
@@ -54,27 +54,29 @@ class Opened(NamedTuple):
     broken: frozenset[str]  # owners whose parts were enough, and make no key of the lock
 
 
-def length(asked: Round, content: int) -> int:
+def length(asked: Unmasking, content: int) -> int:
     """Bytes of an answer with so many bytes in it."""
     return content + TAG + _ENTRY * (len(asked.survivors) - 1)
 
 
-def locked(asked: Round, name: str, secret: bytes, channels: Mapping[str, bytes], content: bytes) -> bytes:
+def locked(
+    asked: Unmasking, name: str, secret: bytes, channels: Mapping[str, bytes], content: bytes
+) -> bytes:
     """The answer of a survivor; channels are the keys that it has in common with each other member."""
     plan = asked.book.plan
     key = derived(secret, "lock", name.encode(), *asked.name())
     randomness = derived(secret, "lock shares", name.encode(), *asked.name())
     threshold = plan.threshold - 1  # of the others
-    shared = field.polynomial(key, stream(randomness, field.raw_length(threshold)))
+    shared = sharing.polynomial(key, stream(randomness, sharing.raw_length(threshold)))
     parts = [sealed(key, content)]
     for other in _others(asked, name):
-        part = field.to_bytes(field.value(shared, plan.place(other)))
+        part = sharing.to_bytes(sharing.value(shared, plan.number_of(other)))
         parts.append(sealed(_token(asked, channels[other], name, other), part))
         parts.append(_token(asked, channels[other], other, name))
     return b"".join(parts)
 
 
-def opened(asked: Round, answers: Mapping[str, bytes], content: int) -> Opened:
+def opened(asked: Unmasking, answers: Mapping[str, bytes], content: int) -> Opened:
     """What the answers, each of the right length, contain: so many bytes each."""
     plan = asked.book.plan
     contents: dict[str, bytes] = {}
@@ -90,10 +92,10 @@ def opened(asked: Round, answers: Mapping[str, bytes], content: int) -> Opened:
             if (inside := unsealed(token, part)) is None:
                 disputes.add((owner, helper))
             else:
-                parts[plan.place(helper)] = int.from_bytes(inside)
+                parts[plan.number_of(helper)] = int.from_bytes(inside)
         if len(parts) < plan.threshold - 1:
             continue
-        key = field.to_secret(field.interpolated(parts, tuple(parts)[: plan.threshold - 1]))
+        key = sharing.to_secret(sharing.interpolated(parts, tuple(parts)[: plan.threshold - 1]))
         if key is None or (shares := unsealed(key, answer[: content + TAG])) is None:
             broken.add(owner)
         else:
@@ -101,15 +103,15 @@ def opened(asked: Round, answers: Mapping[str, bytes], content: int) -> Opened:
     return Opened(contents, frozenset(disputes), frozenset(broken))
 
 
-def _token(asked: Round, channel: bytes, owner: str, helper: str) -> bytes:
+def _token(asked: Unmasking, channel: bytes, owner: str, helper: str) -> bytes:
     return derived(channel, "token", owner.encode(), helper.encode(), *asked.name())
 
 
-def _others(asked: Round, name: str) -> Sequence[str]:
+def _others(asked: Unmasking, name: str) -> Sequence[str]:
     return [other for other in asked.survivors if other != name]
 
 
-def _entry(asked: Round, answer: bytes, content: int, name: str, other: str) -> bytes:
+def _entry(asked: Unmasking, answer: bytes, content: int, name: str, other: str) -> bytes:
     """What a member's answer says about another."""
     at = content + TAG + _ENTRY * _others(asked, name).index(other)
     return answer[at : at + _ENTRY]

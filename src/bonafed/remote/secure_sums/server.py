@@ -12,8 +12,7 @@ no secret can be found, end the sum: `SumFailed` says how many are missing, or w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from dataclasses import field as entry
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -22,14 +21,12 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.federation import Failure
-from bonafed.remote.secure_sums import field, sealed_answers
+from bonafed.remote.secure_sums import sealed_answers, sharing
 from bonafed.remote.secure_sums.client import parcel_length
-from bonafed.remote.secure_sums.key_book import Book, MemberKeys, Verify, commitment
-from bonafed.remote.secure_sums.masks import own_mask, pair_mask
-from bonafed.remote.secure_sums.plan import Plan
-from bonafed.remote.secure_sums.ring import from_ring
-from bonafed.remote.secure_sums.streams import Words, add_streams, public_key
-from bonafed.remote.secure_sums.wrong_shares import Dispute, secret_from, to_blame
+from bonafed.remote.secure_sums.key_book import Book, MemberKeys, Verify, commitment, own_mask, pair_mask
+from bonafed.remote.secure_sums.plan import BatchPlan
+from bonafed.remote.secure_sums.sharing import Dispute, secret_from, to_blame
+from bonafed.remote.secure_sums.streams import Words, add_streams, from_ring, public_key
 
 Failures = dict[str, Failure]  # by name
 _MISFIT = Failure("must send tokens and shares that fit those of others, got ones that fit less than half")
@@ -55,10 +52,10 @@ class SumFailed(BonafedError):
 class Masked:
     """A sum whose masks are still on it."""
 
-    round: sealed_answers.Round  # the book, which sum, and the survivors: whose vectors are in it
+    round: sealed_answers.Unmasking  # the book, which sum, and the survivors: whose vectors are in it
     about: bytes  # what every member was told alike
     words: Words  # (P,) modulo 2^64
-    failures: Failures = entry(default_factory=dict)  # of those who sent something unusable
+    failures: Failures = field(default_factory=dict)  # of those who sent something unusable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +68,7 @@ class Revealed:
     disputes: frozenset[Dispute]  # pairs of members one of whom was wrong
 
 
-def gathered(plan: Plan, messages: Mapping[str, bytes], verify: Verify) -> tuple[Book, Failures]:
+def gathered(plan: BatchPlan, messages: Mapping[str, bytes], verify: Verify) -> tuple[Book, Failures]:
     """The book of all whose keys are there, signed and well-formed, and what is wrong with the others."""
     keys, failures = {}, _unknown(plan, messages)
     for name in plan.members:
@@ -126,7 +123,7 @@ def collected(book: Book, which: int, messages: Mapping[str, bytes], about: byte
     if len(survivors) < plan.threshold:
         what = f"{len(survivors)} members are in sum {which}, the threshold is {plan.threshold}"
         raise SumFailed(what, plan.threshold - len(survivors), failures)
-    return Masked(sealed_answers.Round(book, which, tuple(survivors)), about, words, failures)
+    return Masked(sealed_answers.Unmasking(book, which, tuple(survivors)), about, words, failures)
 
 
 def revealed(pending: Masked, answers: Mapping[str, bytes]) -> Revealed:
@@ -153,17 +150,17 @@ def revealed(pending: Masked, answers: Mapping[str, bytes]) -> Revealed:
     )
 
 
-def _unknown(plan: Plan, messages: Mapping[str, bytes]) -> Failures:
+def _unknown(plan: BatchPlan, messages: Mapping[str, bytes]) -> Failures:
     """Whoever is not in the plan."""
     rest = (name for name in messages if name not in plan.members)
     return {name: Failure("must be a member of the plan, got a message of somebody else") for name in rest}
 
 
 def _opened(
-    asked: sealed_answers.Round, answers: Mapping[str, bytes]
+    asked: sealed_answers.Unmasking, answers: Mapping[str, bytes]
 ) -> tuple[sealed_answers.Opened, Failures]:
     """What is in the answers, and who is certainly to blame for what does not open."""
-    content = field.WIDTH * len(asked.book.keys)
+    content = sharing.WIDTH * len(asked.book.keys)
     size = sealed_answers.length(asked, content)
     failures, usable = _unknown(asked.book.plan, answers), {}
     for name in asked.survivors:
@@ -178,34 +175,34 @@ def _opened(
 
 
 def _secrets(
-    asked: sealed_answers.Round, opened: sealed_answers.Opened, failures: Failures
+    asked: sealed_answers.Unmasking, opened: sealed_answers.Opened, failures: Failures
 ) -> tuple[dict[str, bytes], frozenset[Dispute]]:
     """Of every present member the secret that was asked for, and whose shares do not fit."""
     book, plan = asked.book, asked.book.plan
-    given = {plan.place(name): field.from_bytes(content) for name, content in opened.contents.items()}
+    given = {plan.number_of(name): sharing.from_bytes(content) for name, content in opened.contents.items()}
     first = tuple(sorted(given))[: plan.threshold]
     secrets: dict[str, bytes] = {}
     disputes: set[Dispute] = set()
     lost: list[str] = []
     for index, dealer in enumerate(book.keys):
-        shares = {place: values[index] for place, values in given.items()}
-        found = secret_from(shares, first, partial(_fits, asked, dealer))
-        if found is None:
+        shares = {point: values[index] for point, values in given.items()}
+        shared = secret_from(shares, first, partial(_fits, asked, dealer))
+        if shared is None:
             lost.append(dealer)
             continue
-        secrets[dealer] = found.secret
-        first = found.right[: plan.threshold]  # who told the truth once is believed first again
-        disputes |= {(dealer, plan.members[place - 1]) for place in found.wrong}
+        secrets[dealer] = shared.secret
+        first = shared.right[: plan.threshold]  # who told the truth once is believed first again
+        disputes |= {(dealer, plan.members[place - 1]) for place in shared.wrong}
     if not lost:
         return secrets, frozenset(disputes)
     spare = len(given) - plan.threshold
-    if secrets and spare:  # with few wrong holders, it would have been found
+    if secrets and spare:  # with few wrong holders, it would have been computed
         failures = failures | dict.fromkeys(lost, _NO_SECRET)
     what = f"no secret of {', '.join(lost)} fits the shares of {len(given)} answers about sum {asked.which}"
     raise SumFailed(what, 0 if spare else 1, failures, opened.disputes | disputes)
 
 
-def _fits(asked: sealed_answers.Round, dealer: str, secret: bytes) -> bool:
+def _fits(asked: sealed_answers.Unmasking, dealer: str, secret: bytes) -> bool:
     """Whether it is the secret of that member that was asked for."""
     keys, which = asked.book.keys[dealer], asked.which
     if dealer in asked.survivors:

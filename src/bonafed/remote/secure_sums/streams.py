@@ -1,13 +1,21 @@
-"""Keys from keys, and masks from keys: HKDF-SHA256 and AES-256 in counter mode.
+"""Keys from keys, streams from keys, and the integers modulo 2^64 that streams hide (theory M3).
 
-Every derived key is named by a label and by all that it is for, each part with its length in front, so that
-no two purposes share a key. A key that encrypts is used for one message only; hence nonces are all zero.
+Keys come from HKDF-SHA256, streams from AES-256 in counter mode. Every derived key is named by a label and
+by all that it is for, each part with its length in front, so that no two purposes share a key. A key that
+encrypts is used for one message only; hence nonces are all zero.
+
+    (1)  x is added as round(x 2^f) modulo 2^64; a sum of n is off by n 2^-(f+1) per number at most
+    (2)  a vector longer than the bound is scaled down to it as a whole; one with NaN or infinity is zero
+
+A sum of numbers within the plan's limits is below 2^62 in size, so that it is read from the ring without
+doubt; doubles have 53 bits, and the result is rounded to them once.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -18,6 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
 Words = NDArray[np.uint64]  # elements of the ring of integers modulo 2^64
@@ -39,12 +48,12 @@ def framed(*parts: bytes) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """A counter as part of a name."""
+    """The bytes of a counter, as part of a name."""
     return struct.pack("<I", value)
 
 
 def derived(key: bytes, label: str, *parts: bytes) -> bytes:
-    """The key for a purpose."""
+    """The key for one purpose, named by a label and its parts."""
     info = framed(_PROTOCOL, label.encode(), *parts)
     return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=info).derive(key)
 
@@ -78,7 +87,7 @@ def unsealed(key: bytes, content: bytes) -> bytes | None:
 
 
 def stream(key: bytes, length: int) -> bytes:
-    """So many pseudo-random bytes."""
+    """So many pseudo-random bytes, determined by the key."""
     return _encryptor(key).update(bytes(length))
 
 
@@ -96,3 +105,40 @@ def add_streams(words: Words, signed: Iterable[tuple[int, bytes]]) -> None:
 
 def _encryptor(key: bytes) -> CipherContext:
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+class Bounded(NamedTuple):
+    """A vector that keeps the bound, and what was done to it."""
+
+    values: Floats  # (P,)
+    factor: float  # 1: nothing; below: scaled by it; 0: it was not finite, and zeros stand for it
+
+
+def bounded(vector: Floats, bound: float) -> Bounded:
+    """The vector, scaled down to the bound where it is longer: clause (2).
+
+    >>> bounded(np.array([3.0, 4.0]), 1.0)
+    Bounded(values=array([0.6, 0.8]), factor=0.2)
+    >>> bounded(np.array([3.0, np.nan]), 1.0)
+    Bounded(values=array([0., 0.]), factor=0.0)
+    """
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not np.isfinite(largest):
+        return Bounded(np.zeros(vector.shape), 0.0)
+    if largest == 0:
+        return Bounded(vector, 1.0)
+    direction = vector / largest  # squares of the numbers themselves may overflow
+    length = float(np.linalg.norm(direction))
+    if length <= bound / largest:
+        return Bounded(vector, 1.0)
+    return Bounded(direction * (bound / length), bound / length / largest)
+
+
+def to_ring(values: Floats, fraction_bits: int) -> Words:
+    """Fixed-point numbers modulo 2^64: clause (1)."""
+    return np.rint(values * 2.0**fraction_bits).astype(np.int64).view(np.uint64)
+
+
+def from_ring(words: Words, fraction_bits: int) -> Floats:
+    """What a sum stands for; words from 2^63 are negative."""
+    return np.asarray(words.view(np.int64) * 2.0**-fraction_bits, dtype=np.float64)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.coins import commit
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.evaluate import evaluate
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, prepare, training
@@ -22,7 +22,7 @@ from .conftest import TABLES
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 MORE = ["jsam.clients_per_round=3", "training.batch_size=30", "training.steps=1"]
-CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 
 BAD = [
@@ -54,7 +54,7 @@ BAD = [
         ["training.aggregation=memory"],
         "training.aggregation must be plain with jsam, whose plan counts the noise of every release once, ",
     ),
-    (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
+    (CONTRACT, "jsam must not be given with sampling, got a section [jsam]"),
     (PRIVACY, "privacy must not be given with jsam, got a section [privacy]"),
 ]
 

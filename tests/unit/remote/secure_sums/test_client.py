@@ -26,13 +26,13 @@ from bonafed.remote.secure_sums import (
     advertise,
     client,
     collected,
-    field,
     gathered,
     masked,
     parcels_for,
     received,
     revealed,
     share,
+    sharing,
     unmask,
 )
 from bonafed.remote.secure_sums.client import parcel_length
@@ -205,7 +205,7 @@ def test_every_secret_is_shared_by_a_polynomial_of_its_own(walk):
         for which in range(3)
         for kind in client.KINDS
     ]
-    slopes = {(second - first) % field.PRIME for first, second in dealt}
+    slopes = {(second - first) % sharing.PRIME for first, second in dealt}
     assert len(slopes) == len(dealt) == 2 * 2 * 3 * 2
 
 

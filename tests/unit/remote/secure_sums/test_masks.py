@@ -6,9 +6,8 @@ from scipy.stats import chi2
 from tests.oracles.secure_sums import Walk, masked_by_hand, plan_for, secret_of, vectors_for
 
 from bonafed.remote.secure_sums import collected, revealed
-from bonafed.remote.secure_sums.masks import own_mask
-from bonafed.remote.secure_sums.ring import to_ring
-from bonafed.remote.secure_sums.streams import add_streams, number
+from bonafed.remote.secure_sums.key_book import own_mask
+from bonafed.remote.secure_sums.streams import add_streams, number, to_ring
 
 FALSE_ALARM = 1e-9
 ABOUT = b"model 17, all weights 1/5"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.oracles.secure_sums import NAMES, plan_for
 
 from bonafed.errors import InvalidValue
-from bonafed.remote.secure_sums import Plan, threshold_for
+from bonafed.remote.secure_sums import BatchPlan, threshold_for
 
 
 @given(st.integers(3, 200), st.integers(0, 200))
@@ -53,15 +53,15 @@ def test_it_is_the_papers_for_the_most_colluders_it_allows(n):
 )
 def test_what_cannot_be_kept_is_refused(changes, said):
     good = {"members": NAMES[:4], "threshold": 3, "size": 5, "bound": 1.0, "sums": 2, "context": b"run 1"}
-    Plan(**good)
+    BatchPlan(**good)
     with pytest.raises(InvalidValue, match=said):
-        Plan(**(good | changes))
+        BatchPlan(**(good | changes))
 
 
 def test_a_plan_is_spelled_in_one_way_and_read_back():
     plan = plan_for(5, colluders=1, bound=0.1, noise=0.3, context=b"\x00run")
-    assert Plan.from_bytes(plan.to_bytes()) == plan
-    assert Plan.from_bytes(plan.to_bytes()).digest == plan.digest
+    assert BatchPlan.from_bytes(plan.to_bytes()) == plan
+    assert BatchPlan.from_bytes(plan.to_bytes()).digest == plan.digest
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_plan_is_spelled_in_one_way_and_read_back():
 )
 def test_what_is_no_plan_is_refused(content):
     with pytest.raises(InvalidValue):
-        Plan.from_bytes(content)
+        BatchPlan.from_bytes(content)
 
 
 def test_whole_numbers_are_kept_as_such():
-    plan = Plan(NAMES[:4], 3.0, 5.0, 1, 2.0, b"run 1", 0.0, 0)
-    assert plan == Plan(NAMES[:4], 3, 5, 1.0, 2, b"run 1")
-    assert Plan.from_bytes(plan.to_bytes()).digest == plan.digest
+    plan = BatchPlan(NAMES[:4], 3.0, 5.0, 1, 2.0, b"run 1", 0.0, 0)
+    assert plan == BatchPlan(NAMES[:4], 3, 5, 1.0, 2, b"run 1")
+    assert BatchPlan.from_bytes(plan.to_bytes()).digest == plan.digest
 
 
 def test_every_field_is_in_the_digest():
@@ -117,7 +117,7 @@ def test_every_field_is_in_the_digest():
 )
 def test_a_sum_of_the_largest_numbers_stays_in_the_ring(n, bound, relative):
     """M3 (3), in exact arithmetic; without noise one bit more would be too many."""
-    plan = Plan(
+    plan = BatchPlan(
         tuple(f"m{k}" for k in range(n)), threshold_for(n, 0), 1, bound, 1, b"x", 0, relative * bound
     )
     largest = n * Fraction(plan.limit) * Fraction(2) ** plan.fraction_bits

@@ -23,12 +23,12 @@ from bonafed.remote.secure_sums import (
     SumFailed,
     advertise,
     collected,
-    field,
     gathered,
     parcels_for,
     received,
     revealed,
     share,
+    sharing,
     threshold_for,
     unmask,
 )
@@ -240,10 +240,10 @@ def lying_holder(walk, name, monkeypatch, dealers):
     honest = client_side.locked
 
     def locked(asked, who, secret, channels, content):
-        values = field.from_bytes(content)
+        values = sharing.from_bytes(content)
         for at in place:
-            values[at] = (values[at] + 1) % field.PRIME
-        return honest(asked, who, secret, channels, b"".join(map(field.to_bytes, values)))
+            values[at] = (values[at] + 1) % sharing.PRIME
+        return honest(asked, who, secret, channels, b"".join(map(sharing.to_bytes, values)))
 
     monkeypatch.setattr(client_side, "locked", locked)
     answer = unmask(walk.ready[name], walk.once[name], 0, walk.plan.members)[0]
@@ -277,7 +277,7 @@ def test_two_wrong_shares_of_a_secret_and_a_wrong_one_of_its_own(monkeypatch):
 def test_liars_whose_errors_cancel_have_nobody_else_blamed(monkeypatch):
     """Wrong by the same amount in places whose weights are opposite, the secret comes out right."""
     walk = Walk(plan_for(9, threshold=5))
-    assert sum(field._lagrange((1, 2, 3, 4, 5), 0)[at] for at in (0, 3)) % field.PRIME == 0
+    assert sum(sharing._lagrange((1, 2, 3, 4, 5), 0)[at] for at in (0, 3)) % sharing.PRIME == 0
     pending, answers = spoiled_answers(walk, 0, lambda name, answer: answer)
     for liar in ("ada", "dan"):
         answers[liar] = lying_holder(walk, liar, monkeypatch, walk.plan.members)
@@ -315,7 +315,7 @@ def test_a_member_that_dealt_shares_of_no_secret_is_named(monkeypatch, survives)
     def dealt(member, *rest):
         shares = honest(member, *rest)
         return (
-            [value * (at + 2) % field.PRIME for at, value in enumerate(shares)]
+            [value * (at + 2) % sharing.PRIME for at, value in enumerate(shares)]
             if member.name == "dan"
             else shares
         )

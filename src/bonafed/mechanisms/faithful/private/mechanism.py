@@ -19,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Finding, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
 from bonafed.learning.privacy import REPLACE, Ledger, Release
-from bonafed.learning.problems.convex import SoftmaxRegression, shortened_features
+from bonafed.learning.problems.convex import shortened_features
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import REPRODUCIBLE, NoiseAt
 from bonafed.mechanisms.faithful.accounts import private_accounts, private_checks
 from bonafed.mechanisms.faithful.private.algorithm import private_protocol
@@ -50,17 +54,7 @@ from bonafed.mechanisms.faithful.settlement import (
     weights_of,
 )
 from bonafed.mechanisms.promises import ON_SUM, PROTECTS
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Promised,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Promised, Round
 from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -185,7 +179,7 @@ class PrivateLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 

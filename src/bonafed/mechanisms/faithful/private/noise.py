@@ -26,7 +26,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.protocol.payments import Clusters, cluster_of
 

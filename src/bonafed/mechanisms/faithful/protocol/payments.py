@@ -44,8 +44,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.agreed import require_others
 from bonafed.learning.problems.convex import Problem, RidgeRegression
-from bonafed.learning.problems.minima import descents, minima
-from bonafed.learning.problems.newton import Descent, descend
+from bonafed.learning.problems.minima import Descent, descend, descents, minima
 
 
 @dataclass(frozen=True, slots=True, eq=False)

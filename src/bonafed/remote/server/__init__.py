@@ -1,0 +1,1 @@
+"""The operator's side: whom it asks, what came, and the evidence that it keeps."""
