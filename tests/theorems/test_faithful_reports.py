@@ -108,10 +108,10 @@ def test_an_honest_federation_is_not_disturbed(kind, how, seed):
     np.testing.assert_allclose(done.payments.amount, held.payments.amount, atol=close)
 
 
-def ending(*problem, agents=None, **rules):
+def ending(*problem, agents=None, on_step=None, **rules):
     """The outcome, or the report that was named; or that nobody reported anything."""
     try:
-        return faithful(*problem, rules=ProtocolRules(**rules), agents=agents)
+        return faithful(*problem, rules=ProtocolRules(**rules), agents=agents, on_step=on_step)
     except (BadReport, AskFailed) as bad:
         return bad
 

@@ -93,7 +93,7 @@ class History:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return self.sizes.size
 
 
