@@ -45,7 +45,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint types rooms pytest
 
 # Tests that compare computed numbers, as processors with fewer instructions compute them. The first of the
-# settings is this processor as it is; PROCESSORS=--emulated leaves it out.
+# settings is this processor as it is; PROCESSORS=--together leaves it out, and tries others together.
 test-processors: $(READY)
 	$(BIN)/python -m tests.processors $(PROCESSORS)
 

@@ -87,7 +87,7 @@ DIGITS: Tables = {  # the example of the sampling contract
     "training": {
         "rounds": 30, "epochs": 2, "batch_size": 16, "learning_rate": 0.1, "learning_rate_decay": 0.98,
     },
-    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 100},
+    "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 100},
 }  # fmt: skip
 PLAIN: Changes = {"training.aggregation": "plain"}
 MEMORY: Changes = {"training.aggregation": "memory"}
@@ -149,7 +149,7 @@ def _plain_averaging() -> Iterator[Case]:
         ("unequal", {"partition.kind": "quantity_dirichlet"}),
     ):
         base = changed(DIGITS, {"training.participation": 0.2, **more})
-        del base["contract"]
+        del base["sampling"]
         yield Case(f"fedavg-fifth-{kind}", "", base, {"plain": PLAIN, "memory": MEMORY})
     for epsilon in (2.0, 8.0):
         private = {
@@ -170,7 +170,7 @@ def _server() -> Iterator[Case]:
     momentum: Changes = {"training.server_optimizer": "momentum"}
     adam: Changes = {"training.server_optimizer": "adam", "training.server_learning_rate": 0.1}
     base = changed(DIGITS, one)
-    del base["contract"]
+    del base["sampling"]
     sides = {
         "sgd": {},
         "local momentum": {"training.optimizer": "momentum"},

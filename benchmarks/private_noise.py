@@ -49,8 +49,7 @@ def rounds(model: str, shape: tuple[int, ...], clients: int, each: int, batch: i
     from bonafed.learning.engine.programs import flat_parameters, program_for
     from bonafed.learning.federation import Roster
     from bonafed.learning.local import EngineFederation
-    from bonafed.learning.participation import weighted_mean
-    from bonafed.learning.rounds import training_tasks
+    from bonafed.learning.rounds import training_tasks, weighted_mean
     from bonafed.learning.server import Server, plain_change, stepped
     from bonafed.learning.work import LocalTraining
 

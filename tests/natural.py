@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-from bonafed.learning.data.real_federations import heart, schools, stroke
+from bonafed.learning.data.real_federations import hospitals, schools
 
 
 def table(header, rows):
@@ -35,7 +35,7 @@ def write_heart(folder, sizes=(30, 26, 9, 20), missing=0.0, seed=0):
     """The four files, with so many patients each."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    for file, size in zip(heart.HOSPITALS, sizes, strict=True):
+    for file, size in zip(hospitals.HOSPITALS, sizes, strict=True):
         (folder / file).write_text(table(None, patients(rng, size, missing)))
 
 
@@ -78,7 +78,7 @@ def write_ist(folder, sizes=(40, 22, 13, 7, 3, 1), seed=0):
         for place, size in enumerate(sizes)
         for _ in range(size)
     ]
-    (folder / stroke.FILE).write_text(stroke_table(rows))
+    (folder / hospitals.STROKE_FILE).write_text(stroke_table(rows))
 
 
 def write_schools(folder, sizes=(14, 30, 9, 5, 1), seed=0):

@@ -9,8 +9,7 @@ from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Models, Roster
 from bonafed.learning.local import EngineFederation
-from bonafed.learning.participation import weighted_mean
-from bonafed.learning.rounds import require_all, training_tasks
+from bonafed.learning.rounds import require_all, training_tasks, weighted_mean
 from bonafed.learning.server import Server, plain_change, stepped
 from bonafed.learning.work import LocalTraining
 

@@ -3,6 +3,7 @@
     BonafedError
     ├── InvalidValue (also a ValueError)   an argument breaks a rule: name, rule, value
     │   ├── MissingValue                   a value that is required is not there: name, rule
+    │   │   └── OldName                    nothing has this name any more: name, and its new name
     │   ├── InvalidValues                  several values break rules: all of them, told at once
     │   └── ReportRefused                  a report the published contract does not admit
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
@@ -110,10 +111,10 @@ def refuse(problems: Sequence[InvalidValue]) -> None:
 class MissingValue(InvalidValue):
     """A value that is required is not there.
 
-    >>> raise MissingValue("contract.prior", "is required for optimal")
+    >>> raise MissingValue("sampling.prior", "is required for optimal")
     Traceback (most recent call last):
         ...
-    bonafed.errors.MissingValue: contract.prior is required for optimal
+    bonafed.errors.MissingValue: sampling.prior is required for optimal
     """
 
     def __init__(self, name: str, rule: str = "is required", value: None = None) -> None:
@@ -122,6 +123,16 @@ class MissingValue(InvalidValue):
     def text(self) -> str:
         """The message; there is no value to show."""
         return f"{self.name} {self.rule}"
+
+
+class OldName(MissingValue):
+    """What is named has another name now, and nothing has the old one.
+
+    >>> raise OldName("[contract]", "is now [sampling]: rename the table")
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.OldName: [contract] is now [sampling]: rename the table
+    """
 
 
 class ReportRefused(InvalidValue):

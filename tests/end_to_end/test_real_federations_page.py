@@ -10,7 +10,7 @@ from tests.end_to_end.test_documentation import ROOT, blocks
 from tests.end_to_end.test_real_federations import real_files
 
 from bonafed.learning.data import datasets
-from bonafed.learning.data.real_federations import heart
+from bonafed.learning.data.real_federations import hospitals
 from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 
 PAGE = ROOT / "docs" / "how-to" / "real-federations.md"
@@ -51,8 +51,8 @@ def test_licence_citation_and_regulariser_are_those_of_the_code():
 
 
 def test_the_rule_of_heart_is_that_of_the_code():
-    assert f"{heart._TRAINING:.0%}".replace("%", " % train") in PLAIN
-    assert f"split with seed {heart._SEED}" in PLAIN
+    assert f"{hospitals._TRAINING:.0%}".replace("%", " % train") in PLAIN
+    assert f"split with seed {hospitals._SEED}" in PLAIN
 
 
 def test_the_files_are_those_that_are_looked_for():

@@ -40,7 +40,7 @@ def test_sampled_training_learns_for_about_its_budget(train):
     spent = {}
     for scheme in ("optimal", "uniform", "complete information"):
         said = train(
-            "sampling", f"contract.scheme={scheme}", "run.evaluate_every=40", "run.checkpoint_every=40",
+            "sampling", f"sampling.scheme={scheme}", "run.evaluate_every=40", "run.checkpoint_every=40",
             folder=scheme,
         )  # fmt: skip
         assert said["test_accuracy"] >= 0.85

@@ -37,8 +37,8 @@ PRIVATE = {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}
 JSAM = {"prior": "uniform:0,4", "eta": 20.0, "smoothness": 0.5, "clip": 1.0, "max_epsilon": 5.0}
 EXACT: dict[str, dict[str, Any]] = {
     "fedavg": TABLES,
-    "sampling": {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
-    "prior-free": {**TABLES, "contract": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
+    "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
+    "prior-free": {**TABLES, "sampling": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
     "faithful": {**SHARED, "faithful": {"regulariser": 0.1}},
     "rewards": {**TABLES, "rewards": {"measure": "cosine"}},
 }

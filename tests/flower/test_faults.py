@@ -43,7 +43,7 @@ FORGER = ("-m", "tests.flower.forger")
 LONG = {**TABLES, "training": {**TABLES["training"], "rounds": 6, "on_bad_update": "skip"}}
 SAMPLING = {
     **LONG,
-    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 60.0},
+    "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 60.0},
     "training": {**LONG["training"], "aggregation": "plain"},
 }
 

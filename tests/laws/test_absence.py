@@ -31,9 +31,9 @@ LOSSES = [("jsam", key, value) for key, value in {
 }.items()]  # fmt: skip
 HALF = [("training", "participation", 0.5), ("training", "aggregation", "memory")]
 PRIOR_FREE = [
-    ("contract", "scheme", "prior-free"),
-    ("contract", "highest", 1.5),
-    ("contract", "prior", None),
+    ("sampling", "scheme", "prior-free"),
+    ("sampling", "highest", 1.5),
+    ("sampling", "prior", None),
 ]
 # every mechanism as its example has it, and the ways in which they differ in what absence does
 CASES = {

@@ -18,21 +18,21 @@ from bonafed.runs.pages import _kept
 from bonafed.runs.summary import budget_in_words, budget_of
 from tests.laws import protocol, worlds
 
-CHEAP = ("contract", "costs", "uniform:0.5,0.6")
+CHEAP = ("sampling", "costs", "uniform:0.5,0.6")
 PAST = {"kind": "empirical", "estimator": "plus", "highest": 1.5, "samples": [0.9, 1.0, 1.1, 1.2, 1.5]}
 KINDS = {
     "prior": ("sampling", [CHEAP]),
-    "past costs": ("sampling", [CHEAP, ("contract", "prior", PAST)]),
-    "confidence": ("sampling", [CHEAP, ("contract", "confidence", 0.9)]),
+    "past costs": ("sampling", [CHEAP, ("sampling", "prior", PAST)]),
+    "confidence": ("sampling", [CHEAP, ("sampling", "confidence", 0.9)]),
     "prior-free": (
         "sampling",
         [
-            ("contract", "scheme", "prior-free"), ("contract", "prior", None), ("contract", "highest", 1.5),
+            ("sampling", "scheme", "prior-free"), ("sampling", "prior", None), ("sampling", "highest", 1.5),
             CHEAP,
         ],
     ),
-    "uniform": ("sampling", [("contract", "scheme", "uniform")]),
-    "complete information": ("sampling", [("contract", "scheme", "complete information")]),
+    "uniform": ("sampling", [("sampling", "scheme", "uniform")]),
+    "complete information": ("sampling", [("sampling", "scheme", "complete information")]),
     "expected budget": ("jsam", [("jsam", "eta", None), ("jsam", "expected_budget", 0.05)]),
     "hard cap": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "posted price": ("posted-price", []),

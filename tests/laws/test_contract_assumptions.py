@@ -30,7 +30,7 @@ def published():
         contract, tables = known[name]
         if contract is None:
             pytest.skip("it publishes no contract")
-        table = {"sampling": "contract"}.get(name, name)
+        table = worlds.catalogue.entry(name).table
         return contract, {key: value for key, value in tables.items() if key != table}
 
     with worlds.registered(worlds.POSTED_PRICE):

@@ -10,9 +10,9 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
 from bonafed.errors import InvalidValue
-from bonafed.learning.data import class_assignment
 from bonafed.learning.data.partition import (
     PARTITIONS,
+    holders,
     label_count,
     label_dirichlet,
     natural,
@@ -253,8 +253,8 @@ def test_classes_are_exchanged_until_everyone_has_k(labels, data, seed):
     first = np.bincount(np.arange(clients) % sizes.size, minlength=sizes.size)
     assume((first <= sizes).all())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(class_assignment, "REDRAWS", 0)
-        found = class_assignment.holders(sizes, clients, k, np.random.default_rng(seed))
+        patch.setattr("bonafed.learning.data.partition.REDRAWS", 0)
+        found = holders(sizes, clients, k, np.random.default_rng(seed))
     if found is None:
         assume(clients >= sizes.size)
         assert most_holdings(sizes - first, clients, k - 1) < clients * (k - 1)

@@ -14,8 +14,7 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.learning.problems.agreed import members_of
-from bonafed.learning.problems.convex import Expansion, Problem
-from bonafed.learning.problems.precondition import Precondition
+from bonafed.learning.problems.convex import Expansion, Precondition, Problem
 
 
 @final

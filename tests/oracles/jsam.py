@@ -197,40 +197,40 @@ def value_of(plans, v, eta, q, shares=None):
     return least(eta, distances(plans, shares), spread, q)[1]
 
 
-def local_search(v, eta, q, rng, plans=2000, rounds=40, shares=None, floor=0.0):
+def local_search(v, eta, q, rng, plans=2000, rounds=40, shares=None):
     """The least objective found by random selections of every sparsity and random moves of mass."""
     v = np.asarray(v, float)
     n = v.size
     strength = 10.0 ** rng.uniform(-2, 1.5, (plans, 1))
     p = rng.gamma(np.broadcast_to(strength, (plans, n))) + 1e-300
-    p = floor + (1 - n * floor) * p / p.sum(1, keepdims=True)
+    p = p / p.sum(1, keepdims=True)
     fair = np.full(n, 1 / n) if shares is None else np.asarray(shares, float)
     p[0] = fair
     best = value_of(p, v, eta, q, shares)
     row = np.arange(plans)
     for _ in range(rounds):
         giver, taker = rng.integers(n, size=plans), rng.integers(n, size=plans)
-        spare = p[row, giver] - floor
+        spare = p[row, giver]
         gap = np.clip(fair[taker] - p[row, taker], 0.0, spare)
         amount = np.where(rng.random(plans) < 0.4, spare, np.where(rng.random(plans) < 0.6, gap, 0.0))
         amount = np.where(amount > 0, amount, spare * rng.random(plans))
         moved = p.copy()
         moved[row, giver] -= amount
         moved[row, taker] += amount
-        moved = np.maximum(moved, floor)
+        moved = np.maximum(moved, 0.0)
         value = value_of(moved, v, eta, q, shares)
         better = value < best
         p[better], best = moved[better], np.minimum(value, best)
     return float(best.min())
 
 
-def simplex_grid(n, parts, floor=0.0):
-    """All p with p_k - floor a multiple of (1 - n floor)/parts."""
+def simplex_grid(n, parts):
+    """All p with p_k a multiple of 1/parts."""
     bars = np.array(list(itertools.combinations(range(parts + n - 1), n - 1)))
     edges = np.concatenate(
         [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), parts + n - 1)], axis=1
     )
-    return floor + (1 - n * floor) * (np.diff(edges, axis=1) - 1) / parts
+    return (np.diff(edges, axis=1) - 1) / parts
 
 
 def capped_by_solver(p, caps, v, eta, q):

@@ -27,10 +27,10 @@ from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.federation import Reply
 from bonafed.learning.noise import Reproducible, Secret
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import Ledger
-from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.learning.problems.softmax import SoftmaxRegression
+from bonafed.learning.rounds import Participation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
 from bonafed.remote.sums import add_up, parts_of

@@ -20,7 +20,7 @@ from bonafed.economics import (
     TruncatedExponential,
     Uniform,
 )
-from bonafed.mechanisms.jsam.delivery import given_share
+from bonafed.mechanisms.jsam.payments import given_share
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.protocol import Turns
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan

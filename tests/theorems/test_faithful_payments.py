@@ -8,8 +8,9 @@ from sklearn.datasets import load_digits
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems import convex as problems
+from bonafed.learning.problems import softmax
 from bonafed.learning.problems.convex import Problem
-from bonafed.learning.problems.newton import descend, solve
+from bonafed.learning.problems.minima import descend, solve
 from bonafed.mechanisms.faithful import (
     RidgeRegression,
     SoftmaxRegression,
@@ -84,7 +85,7 @@ def test_certificates_are_not_vacuous():
 
 def test_payments_of_a_model_larger_than_its_stand_in_are_those_of_separate_optimisations():
     problem = digits_64()
-    assert problem.size > problems._TOP
+    assert problem.size > problems.TOP
     model = minimise(problem, problem.weights)
     assert np.linalg.norm(problem.gradient(model[None], problem.weights[None])) <= 1e-12
     paid = vcg_payments(problem, model)
@@ -101,11 +102,11 @@ def test_the_size_of_batch_and_tile_changes_payments_by_rounding_only(monkeypatc
     steps = newton_payments(problem, model).amount
     cells = problem.counts.sum() * problem.classes
     for kept in (1, 3):
-        monkeypatch.setattr(problems, "_KEPT", kept * cells)
+        monkeypatch.setattr(softmax, "_KEPT", kept * cells)
         assert problem.together == kept
         assert vcg_payments(problem, model).amount == pytest.approx(together, abs=ROUNDING)
     monkeypatch.undo()
-    monkeypatch.setattr(problems, "_TILE", 97)
+    monkeypatch.setattr(problems, "TILE", 97)
     assert vcg_payments(problem, model).amount == pytest.approx(together, abs=ROUNDING)
     assert newton_payments(problem, model).amount == pytest.approx(steps, abs=ROUNDING)
     monkeypatch.undo()
@@ -117,7 +118,7 @@ def test_the_stand_in_never_changes_what_is_found(monkeypatch, top):
     problem = softmax_problem(2, features=20, samples=120, classes=10, mu=0.01)
     model = minimise(problem, problem.weights)
     exact = vcg_payments(problem, model).amount
-    monkeypatch.setattr(problems, "_TOP", top)
+    monkeypatch.setattr(problems, "TOP", top)
     weaker = softmax_problem(2, features=20, samples=120, classes=10, mu=0.01)
     assert vcg_payments(weaker, model).amount == pytest.approx(exact, abs=ROUNDING)
     stand_in = weaker.preconditioner(model, weaker.weights)
@@ -216,7 +217,7 @@ class Plain(Problem):
 
 @pytest.mark.parametrize("top", [4, 600])
 def test_a_problem_of_ones_own_needs_the_abstract_questions_only(monkeypatch, top):
-    monkeypatch.setattr(problems, "_TOP", top)  # 4: too small for its Hessian, so plain conjugate gradients
+    monkeypatch.setattr(problems, "TOP", top)  # 4: too small for its Hessian, so plain conjugate gradients
     problem = softmax_problem(8)
     own = Plain(problem)
     model = minimise(own, own.weights)

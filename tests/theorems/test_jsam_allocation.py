@@ -1,4 +1,4 @@
-"""The JSAM optimum: against every vertex, simplex grids, random plans and local search."""
+"""The JSAM optimum: against every vertex, grids, random plans and local search; the printed algorithm."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import allocate, objective
-from bonafed.mechanisms.jsam.ladder import best_threshold, ladder
+from bonafed.mechanisms.jsam.thresholds import best_threshold, ladder
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import NOISE_SCALES, WEIGHTS, fewer, powers_of_ten, virtual_costs
 
@@ -237,3 +237,20 @@ def test_one_client_is_bought_alone():
     assert plan.selection.tolist() == [1.0]
     assert plan.objective == pytest.approx(float(value), rel=1e-14)
     assert plan.privacy[0] == pytest.approx(float(total) / 0.7, rel=1e-14)
+
+
+@given(st.lists(st.floats(0.02, 2.0), min_size=1, max_size=7), powers_of_ten(-1, 1), powers_of_ten(-1, 1))
+@fewer(0.5)
+def test_the_printed_algorithm_is_never_better(costs, eta, q):
+    v = np.sort(costs)
+    exact, printed = allocate(v, eta, q), allocate(v, eta, q, "printed", grid=0.1 / v.size)
+    assert printed.objective >= exact.objective * (1 - 1e-12)
+    if exact.threshold > 1:
+        assert printed.objective == pytest.approx(exact.objective, rel=1e-12)
+
+
+def test_the_printed_algorithm_is_worse_where_one_client_is_enough():
+    v = [0.24, 0.7, 1.0, 1.42, 1.86]
+    exact, printed = allocate(v, 1.0, 100.0), allocate(v, 1.0, 100.0, "printed", grid=0.01)
+    assert exact.threshold == 1
+    assert printed.objective > exact.objective * 1.01

@@ -19,8 +19,8 @@ from bonafed.mechanisms.jsam import (
     settle,
 )
 from bonafed.mechanisms.jsam.controls import EqualRents
-from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.sizes import Averaged, unbiased_by_size
+from bonafed.mechanisms.jsam.thresholds import inner
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import fewer, powers_of_ten
 

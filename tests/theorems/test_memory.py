@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.learning.federation import Failure, Reply, Task
-from bonafed.learning.participation import Participation, drawn_share, unbiased, weighted_mean
+from bonafed.learning.rounds import Participation, drawn_share, unbiased, weighted_mean
 from bonafed.learning.server import Server, ServerState, corrections, expected_change
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel, remembered_bounds
 from bonafed.mechanisms.sampling.quadratic import QuadraticFederation

@@ -80,7 +80,7 @@ def reports_of_a_run(one, other):
         "partition": {"kind": "iid", "clients": 2},
         "model": {"name": "softmax"},
         "training": {"rounds": 1, "learning_rate": 0.1},
-        "contract": {"prior": "uniform:0,1", "total_budget": 1.0},
+        "sampling": {"prior": "uniform:0,1", "total_budget": 1.0},
         "run": {"cores": 1},
     }
     bonafed.train(from_tables(tables), data=data, reports={one: 0.5, other: 0.5})

@@ -90,3 +90,15 @@ def test_a_setting_has_its_own_variables_and_nobody_elses(monkeypatch):
     assert (avx2["ATEN_CPU_CAPABILITY"], avx2["MKL_ENABLE_INSTRUCTIONS"]) == ("avx2", "AVX2")
     assert (avx2["ONEDNN_MAX_CPU_ISA"], onednn["ONEDNN_MAX_CPU_ISA"]) == ("AVX2", "SSE41")
     assert openblas["OPENBLAS_CORETYPE"] == "Haswell"
+
+
+def test_settings_of_different_libraries_are_tried_together_and_none_is_lost():
+    groups = processors.together(SETTINGS[1:])
+    assert len(groups) == 2
+    for group in groups:
+        alone = [one for one in SETTINGS[1:] if one.name in group.name]
+        assert sum(len(one.variables) for one in alone) == len(group.variables)  # none stands over another
+        assert all(one.variables.items() <= group.variables.items() for one in alone)
+        assert all(one.shows.items() <= group.shows.items() for one in alone)
+    assert all(any(one.name in group.name for group in groups) for one in SETTINGS[1:])
+    assert processors.together([]) == []

@@ -18,8 +18,8 @@ SamplingPlan SpendDistribution benchmarks complete_information complete_informat
 contract contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
 prior_free_contract SettledTerms settle_contract settle_rules spend_distribution
 uniform_menu verify"""
-JSAM = """Admitted Budgeted Cheapest Fixed FlooredPlan Jsam JsamContract JsamMechanism Plan
-PrivacySettlement Rule Unequal admit allocate allocate_unequal allocate_with_floor complete_information
+JSAM = """Admitted Budgeted Cheapest Fixed Jsam JsamContract JsamMechanism Plan
+PrivacySettlement Rule Unequal admit allocate allocate_unequal complete_information
 contract eta_for_budget eta_for_expected_budget largest_losses least_objective noise_scale objective
 settle unbiased"""
 FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts

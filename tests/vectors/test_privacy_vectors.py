@@ -10,7 +10,7 @@ from dp_accounting import get_sigma_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.learning.privacy import gaussian, noise_multiplier, spent_epsilon
+from bonafed.learning.privacy import calibration, noise_multiplier, spent_epsilon
 from tests.oracles.privacy import delta_of
 
 VECTORS = json.loads((Path(__file__).parent / "dp_noise.json").read_text())
@@ -78,7 +78,7 @@ def test_the_logarithm_of_delta_keeps_its_digits(mu, a):
     eps = max(mu / 2 - a, 0.0) * mu
     exact = mpmath.log(delta_of(1 / mpmath.mpf(mu), 1, eps, digits=100))
     rounding_of_a = 1e-15 * (mu + abs(a)) * (1 + abs(a))
-    assert abs(exact - gaussian._log_delta(mu, eps)) <= gaussian.MARGIN / 5 + rounding_of_a
+    assert abs(exact - calibration._log_delta(mu, eps)) <= calibration.MARGIN / 5 + rounding_of_a
 
 
 EXTREME = [

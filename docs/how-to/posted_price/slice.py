@@ -12,7 +12,7 @@ from bonafed.economics import Allocation, Prior, money, registry
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.rounds import Participation, weighted_mean
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
 from bonafed.mechanisms.building_blocks import PlainTerms, Subject, audit_command, audit_of, promises_kept
 from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice, Turns

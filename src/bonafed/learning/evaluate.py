@@ -21,7 +21,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program
-from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.engine.resources import single_threaded
 
 _SAMPLES_AT_ONCE = 1000  # of all models together
 

@@ -24,8 +24,8 @@ from bonafed.learning.data.partition import owners
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.resources import single_threaded
 from bonafed.learning.engine.running import try_jobs
-from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.federation import (
     NOT_FINITE,
     Failure,
@@ -42,14 +42,9 @@ from bonafed.learning.federation import (
 )
 from bonafed.learning.noise import Secret, Source, digest
 from bonafed.learning.privacy import Release
-from bonafed.learning.problems.convex import (
-    Problem,
-    RidgeRegression,
-    SoftmaxRegression,
-    scaled_features,
-    shortened_features,
-)
+from bonafed.learning.problems.convex import Problem, RidgeRegression, scaled_features, shortened_features
 from bonafed.learning.problems.federation import ProblemFederation, request_text
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.work import sampling_rate
 
 TaskUpdate = tuple[int, Job, Update]  # the place of the task, its job, and the update it led to

@@ -40,7 +40,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Job, Samples
-from bonafed.learning.engine.workspace import array
+from bonafed.learning.engine.resources import array
 from bonafed.learning.work import LocalTraining
 from bonafed.randomness import JobStream, Normals, Purpose, job_bits, round_generator
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats
 from bonafed.errors import BadModel, InvalidValue
 from bonafed.learning.federation import Failure, Reply, Task, Total
-from bonafed.learning.participation import Participation
+from bonafed.learning.rounds import Participation
 
 Aggregation = Literal["plain", "memory"]
 ServerOptimizer = Literal["sgd", "momentum", "adam"]

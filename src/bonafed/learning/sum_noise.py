@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, refuse
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy.ledger import Release
+from bonafed.learning.rounds import Participation
 from bonafed.learning.work import LocalTraining, sensitivity
 
 Ints = NDArray[np.int64]

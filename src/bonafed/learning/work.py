@@ -21,7 +21,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Batches
 
 Optimizer = Literal["sgd", "momentum", "adam"]
-Augmentation = Literal["none", "crop-and-flip"]  # of images (`augmentation.py`)
+Augmentation = Literal["none", "crop-and-flip"]  # of images (`engine/jobs.py`)
 LEAST_CLIP = 1e-9
 
 

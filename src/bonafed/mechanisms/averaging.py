@@ -45,14 +45,21 @@ from bonafed.learning.federation import (
     Task,
     Total,
 )
-from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
     Adjacency,
     Batches,
     Calibration,
     Release,
 )
-from bonafed.learning.rounds import absences, failures, require_all, training_tasks
+from bonafed.learning.rounds import (
+    Participation,
+    absences,
+    drawn_share,
+    failures,
+    require_all,
+    training_tasks,
+    weighted_mean,
+)
 from bonafed.learning.sections import (
     NoiseAt,
     NoiseSource,

@@ -12,7 +12,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Literal
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, OldName
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Slice
@@ -78,7 +78,7 @@ _ENTRIES = (
     ),
     Entry(
         "sampling",
-        "contract",
+        "sampling",
         "sampling.slice",
         "pay for taking part, under a budget",
         Fit(
@@ -141,6 +141,7 @@ _ENTRIES = (
     ),
 )
 CATALOGUE: Mapping[str, Entry] = {item.name: item for item in _ENTRIES}
+_OLD_TABLES = {"contract": "sampling"}  # of a config, by the name that they had
 
 
 def entry(name: str) -> Entry:
@@ -157,6 +158,9 @@ def with_verb(verb: str) -> list[Entry]:
 
 def of_table(tables: Mapping[str, object]) -> Entry:
     """The mechanism whose table is among these; the one without a table if none is."""
+    for old, new in _OLD_TABLES.items():
+        if old in tables:
+            raise OldName(f"[{old}]", f"is now [{new}]: rename the table")
     mine = [entry for entry in CATALOGUE.values() if entry.table is not None and entry.table in tables]
     if len(mine) > 1:
         first, second = mine[0].table, mine[1].table

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.learning.federation import Roster
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
+from bonafed.learning.rounds import Participation
 from bonafed.learning.work import local_steps, record_steps, step_count
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats
 from bonafed.economics.claims import Statement
 from bonafed.learning.federation import Roster
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import Ledger, Release
+from bonafed.learning.rounds import Participation
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.promises import PROTECTS, Promise, privacy_notes
 

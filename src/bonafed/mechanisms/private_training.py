@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import REPLACE, delta_note, delta_rule, noise_multiplier, require_small_delta
 from bonafed.learning.privacy.planning import DWARFED, REACH, noise_share, rate_for, steps_for
+from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
 from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count

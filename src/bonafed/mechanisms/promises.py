@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import (
     REPLACE,
     Adjacency,
@@ -24,6 +23,7 @@ from bonafed.learning.privacy import (
     noise_multiplier,
     sampled_multiplier,
 )
+from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import REPRODUCIBLE, NoiseAt, NoiseSource
 from bonafed.learning.sum_noise import reaches, rounds_in, squared_turns
 from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate

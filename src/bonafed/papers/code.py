@@ -26,7 +26,7 @@ _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("numpy", "scipy", "torch")
 _DRAWING = ("sketch", "documents", "figures", "statement_figure")  # names of modules that only show
 _READING = (  # names of modules that only read data
-    "datasets", "formats", "archives", "sentiment_format", "photograph_formats", "matlab_format",
+    "datasets", "formats", "archives", "official_formats",
 )  # fmt: skip
 _CATALOGUE, _LINES = "catalogue", "_ENTRIES"  # the module that lists the mechanisms, and its list
 _HELP = ("help", "metavar", "example")  # arguments and keys whose texts are for people

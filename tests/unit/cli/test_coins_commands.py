@@ -278,11 +278,11 @@ def test_a_run_is_trained_and_verified(bonafed):
         "--set",
         "training.rounds=4",
         "--set",
-        "contract.total_budget=20",
+        "sampling.total_budget=20",
         "--set",
         "training.epochs=1",
     ]
-    code, _, err = bonafed("train", "sampling.toml", *words, "--set", "contract.coins=verifiable")
+    code, _, err = bonafed("train", "sampling.toml", *words, "--set", "sampling.coins=verifiable")
     assert code == 0, err
     code, out, _ = bonafed("verify", "--coins", "runs/sampling")
     assert code == 0

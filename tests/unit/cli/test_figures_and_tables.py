@@ -81,7 +81,7 @@ PLOTS = {
     "quote sampling, prior-free": "--prior-free --highest 1.5 --clients 20 --rounds 30 --budget 300",
     "quote jsam": ["--reports", "reports.csv", *JSAM],
     "quote jsam, many": ["--clients", "60", *JSAM],
-    "quote jsam, plan only": ["--clients", "6", *JSAM, "--fairness-floor", "0.1"],
+    "quote jsam, plan only": ["--clients", "6", *JSAM, "--variant", "printed"],
     "audit sampling": SAMPLING,
     "audit sampling, pay-as-bid": [*SAMPLING, "--variant", "pay-as-bid"],
     "audit jsam": ["--reports", "reports.csv", "--points", "11"],
@@ -154,7 +154,7 @@ def place(tmp_path_factory):
     """A folder with what the commands read."""
     folder = tmp_path_factory.mktemp("commands")
     files = {"plain.toml": FEDERATION, "compare.toml": FEDERATION + COMPARE, "reports.csv": REPORTS}
-    files["paid.toml"] = FEDERATION + '[contract]\nprior = "uniform:0.5,1.5"\ntotal_budget = 9\n'
+    files["paid.toml"] = FEDERATION + '[sampling]\nprior = "uniform:0.5,1.5"\ntotal_budget = 9\n'
     files["steps.toml"] = FAITHFUL
     for name, content in files.items():
         (folder / name).write_text(content)

@@ -310,7 +310,7 @@ def test_the_largest_seed_trains(bonafed, name):
     bonafed("train", "--write-example", name)
     seeds = [f"run.seed={2**64 - 1}"]
     if name in ("jsam", "sampling"):
-        seeds.append(f"{'jsam' if name == 'jsam' else 'contract'}.cost_seed={2**64 - 1}")
+        seeds.append(f"{name}.cost_seed={2**64 - 1}")
     short = "faithful.epsilon=0.1" if name == "faithful" else "training.rounds=2"
     synthetic = [] if name == "faithful" else ["data.name=synthetic"]
     changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]

@@ -13,10 +13,10 @@ from torch import nn
 
 from bonafed.errors import BadModel, BadUpdate, InvalidValue
 from bonafed.learning.engine import groups, programs, running, stacks
-from bonafed.learning.engine.autograd import ModuleProgram
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import (
     MOST_SAMPLES,
+    ModuleProgram,
     flat_parameters,
     load_parameters,
     program_for,
@@ -24,7 +24,7 @@ from bonafed.learning.engine.programs import (
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.evaluate import evaluate
-from bonafed.learning.participation import Participation, unbiased, weighted_mean
+from bonafed.learning.rounds import Participation, unbiased, weighted_mean
 from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 20, 12, 1)

@@ -11,8 +11,7 @@ from bonafed.learning.engine.jobs import Job
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.federation import Failure, Gradients, Objective, Task, Train
-from bonafed.learning.participation import Participation, weighted_mean
-from bonafed.learning.rounds import training_tasks
+from bonafed.learning.rounds import Participation, training_tasks, weighted_mean
 from bonafed.learning.work import LocalTraining
 
 PARTS = split((4, 3, 5))

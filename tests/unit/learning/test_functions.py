@@ -30,8 +30,9 @@ from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.privacy import Release
-from bonafed.learning.problems.convex import SoftmaxRegression, largest_norm
+from bonafed.learning.problems.convex import largest_norm
 from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.work import LocalTraining
 
 NAMES = ("ada", "ben", "eve")

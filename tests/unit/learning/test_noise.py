@@ -20,7 +20,7 @@ from bonafed.learning.noise import (
     digest_of_training,
     unit,
 )
-from bonafed.learning.privacy.arithmetic import relative_error, reserve
+from bonafed.learning.privacy.added_noise import relative_error, reserve
 from bonafed.learning.work import LocalTraining
 
 KEY = Secret(bytes(range(32)))

@@ -10,17 +10,17 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models
-from bonafed.learning.engine import autograd
-from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import (
     MOST_SAMPLES,
+    ModuleProgram,
     flat_parameters,
     load_parameters,
     program_for,
 )
+from bonafed.learning.engine.resources import reused_memory
 from bonafed.learning.engine.stacks import LayerProgram
-from bonafed.learning.engine.workspace import reused_memory
 from bonafed.learning.work import LocalTraining
 
 
@@ -129,8 +129,8 @@ def test_one_by_one_is_the_same_as_together(name, clip, monkeypatch):
     weights, share = weights.double(), torch.full(y.shape, 1 / y.shape[1], dtype=torch.float64)
     found = []
     for most in (0, 1 << 60):
-        monkeypatch.setattr(autograd, "STACKED_BATCH", most)
-        monkeypatch.setattr(autograd, "STACKED_SAMPLE", most)
+        monkeypatch.setattr(programs, "STACKED_BATCH", most)
+        monkeypatch.setattr(programs, "STACKED_SAMPLE", most)
         found.append(ModuleProgram(module.double(), "cross-entropy").gradients(weights, x, y, share, clip))
     for alone, stacked in zip(*found, strict=True):
         assert torch.allclose(alone, stacked, rtol=1e-9, atol=1e-12)
@@ -243,7 +243,7 @@ def test_gradients_of_samples_in_several_parts_are_those_in_one(monkeypatch):
     module, samples = nn.Sequential(nn.Flatten(), nn.Sigmoid(), nn.Linear(144, 4)), image_samples(20)
     jobs, spec = make_jobs(split((11, 9)), np.arange(2)), LocalTraining(11, 0.1, clip=0.5)
     whole, _ = both(module, samples, jobs, spec)
-    monkeypatch.setattr(autograd, "GRADIENT_NUMBERS", 4 * flat_parameters(module).numel())
+    monkeypatch.setattr(programs, "GRADIENT_NUMBERS", 4 * flat_parameters(module).numel())
     parts, slow = both(module, samples, jobs, spec)
     assert_same(parts, whole, 1e-7)
     assert_same(parts, slow, 1e-6)

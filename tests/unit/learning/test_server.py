@@ -8,7 +8,7 @@ from tests.oracles import server as twin
 
 from bonafed.errors import BadModel, InvalidValue
 from bonafed.learning.federation import Failure, Reply, Task
-from bonafed.learning.participation import Participation
+from bonafed.learning.rounds import Participation
 from bonafed.learning.server import (
     Server,
     corrections,

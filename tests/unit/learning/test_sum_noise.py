@@ -14,9 +14,8 @@ from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.federation import Roster, Task, Train
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
-from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import Ledger, noise_multiplier, sd_of_share, variance_inflation
-from bonafed.learning.rounds import training_tasks
+from bonafed.learning.rounds import Participation, training_tasks
 from bonafed.learning.sum_noise import reaches, require_one_step, round_noise, rounding, squared_turns
 from bonafed.learning.work import LocalTraining, sensitivity
 from bonafed.mechanisms.promises import Promise, sum_multipliers

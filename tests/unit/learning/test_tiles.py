@@ -13,10 +13,11 @@ from torch import nn
 from bonafed.learning import evaluate as evaluation
 from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.problems import convex, newton, precondition
-from bonafed.learning.problems.convex import RidgeRegression, SoftmaxRegression, tiles
-from bonafed.learning.problems.minima import minima
+from bonafed.learning.problems import convex, softmax
+from bonafed.learning.problems.convex import RidgeRegression, tiles
+from bonafed.learning.problems.minima import descend, minima
 from bonafed.learning.problems.modules import ModuleProblem
+from bonafed.learning.problems.softmax import SoftmaxRegression
 
 D, CLASSES, MU = 2, 3, 0.1  # D: features of a sample
 NEAR = {"rel": 1e-9, "abs": 1e-12}  # of doubles, added in different orders
@@ -68,8 +69,8 @@ def test_softmax_regression_is_that_of_plain_loops(case):
     x, y, owner, rng = samples_of(case)
     plain = PlainSoftmax(x, y, owner, CLASSES, MU)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convex, "_TILE", case.tile * case.models * CLASSES)
-        patch.setattr(precondition, "_ROWS", case.tile)
+        patch.setattr(convex, "TILE", case.tile * case.models * CLASSES)
+        patch.setattr(softmax, "_ROWS", case.tile)
         check_problem(SoftmaxRegression(x, y, owner, CLASSES, MU), plain, case, rng)
         check_what_softmax_adds(SoftmaxRegression(x, y, owner, CLASSES, MU), plain, case, rng)
 
@@ -168,7 +169,7 @@ def test_minima_do_not_depend_on_how_many_are_searched_together(case, together):
     problem = SoftmaxRegression(x, y, owner, CLASSES, MU)
     whole = minima(problem, problem.without_each())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convex, "_KEPT", together * len(x) * CLASSES)
+        patch.setattr(softmax, "_KEPT", together * len(x) * CLASSES)
         assert minima(problem, problem.without_each()) == pytest.approx(whole, abs=1e-9)
 
 
@@ -210,8 +211,8 @@ def test_a_loss_without_curvature_is_minimised_without_a_stand_in(monkeypatch):
     x, y = np.random.default_rng(0).normal(size=(9, D)), np.arange(9) % CLASSES
     problem = SoftmaxRegression(x, y, np.zeros(9, dtype=int), CLASSES, 1e-20)
     flat = -1e-20 * np.eye(problem.size)
-    monkeypatch.setattr(SoftmaxRegression, "preconditioner", lambda *_: precondition.dense(flat))
+    monkeypatch.setattr(SoftmaxRegression, "preconditioner", lambda *_: convex.dense(flat))
     start = np.zeros(problem.size)
-    found = newton.descend(problem, np.ones((1, 1)), start, tolerance=np.array([1e-3]), steps=20)
+    found = descend(problem, np.ones((1, 1)), start, tolerance=np.array([1e-3]), steps=20)
     assert found.converged
     assert found.losses[0] < problem.losses(start[None])[0, 0]

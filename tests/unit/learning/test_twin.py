@@ -9,9 +9,8 @@ from torch import nn
 
 from bonafed.learning import models
 from bonafed.learning.engine import programs
-from bonafed.learning.engine.autograd import ModuleProgram
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, poisson_batches
-from bonafed.learning.engine.programs import flat_parameters, program_for
+from bonafed.learning.engine.programs import ModuleProgram, flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.stacks import LayerProgram
 from bonafed.learning.noise import Task, digest, digest_of_samples, digest_of_training

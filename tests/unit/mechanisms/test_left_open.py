@@ -13,7 +13,7 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import noise_multiplier
 from bonafed.learning.work import record_steps, step_count
 from bonafed.mechanisms import catalogue
-from bonafed.runs import config, folder, prepare, training, versions
+from bonafed.runs import config, folder, integrity, prepare, training
 
 DIGITS = {
     "data": {"name": "digits", "classes": 10},
@@ -24,7 +24,7 @@ PRIVATE = {
     "fedavg": {"privacy": {"clip": 1.0, "epsilon": 2.5, "delta": 1e-5}},
     "sampling": {
         "privacy": {"clip": 1.0, "epsilon": 2.5, "delta": 1e-5},
-        "contract": {"prior": "uniform:0.5,1.5", "total_budget": 40},
+        "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 40},
     },
     "jsam": {
         "jsam": {
@@ -231,12 +231,12 @@ def test_a_run_that_would_choose_something_else_is_not_resumed(tmp_path):
     place = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         training.train(prepared, place, on_round=interrupt)
-    versions.require_same_choice(prepared.chosen, place)
+    integrity.require_same_choice(prepared.chosen, place)
     other = {**prepared.chosen, "learning_rate": 0.3}
     with pytest.raises(InvalidValue, match=r"training\.learning_rate must be as it was when the run began"):
-        versions.require_same_choice(other, place)
+        integrity.require_same_choice(other, place)
     with pytest.raises(InvalidValue, match=r"training\.batch_size must be as it was when the run began"):
-        versions.require_same_choice({}, place)
+        integrity.require_same_choice({}, place)
 
 
 def interrupt(_record):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.learning.participation import weighted_mean
 from bonafed.learning.privacy import noise_multiplier
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
+from bonafed.learning.rounds import weighted_mean
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.private_training import (
     PRIVATE_TRAINING,

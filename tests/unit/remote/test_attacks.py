@@ -187,7 +187,7 @@ class TestAnyRequestIsAnswered:
             sums.ask("ada", "input", {**sums.about(0, task), **more, **changes}, START)
 
     def test_whatever_the_statement(self, world: World) -> None:
-        tables = {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
+        tables = {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
         statement: JSONObject = {}
 
         def hear(data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from .conftest import NAMES, TABLES, World
 
 SAMPLING = {
     **TABLES,
-    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
+    "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
     "training": {**TABLES["training"], "rounds": 5, "on_bad_update": "skip", "aggregation": "plain"},
 }
 SKIPPING = {**TABLES, "training": {**TABLES["training"], "rounds": 5, "on_bad_update": "skip"}}

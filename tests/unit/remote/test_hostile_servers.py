@@ -261,7 +261,7 @@ class TestPolicies:
     def test_a_cost_above_all_terms_stays_out_of_the_rounds(self, make_world: Any) -> None:
         costs = {"ada": 9.0, "ben": 0.95, "eve": 1.32, "joe": 0.55}
         world = make_world(costs=costs)
-        tables = {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
+        tables = {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}}
         run = world.train(tables)
         assert run.statement.amounts[0] == 0
 

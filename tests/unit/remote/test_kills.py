@@ -23,7 +23,7 @@ from .conftest import RUN, TABLES, World
 
 SHARED = {name: TABLES[name] for name in ("data", "partition", "model")}
 KINDS: dict[str, dict[str, Any]] = {
-    "sampling": {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0}},
+    "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0}},
     "private": {**TABLES, "privacy": {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}},
     "jsam": {
         **TABLES,

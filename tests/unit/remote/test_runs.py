@@ -29,8 +29,8 @@ EXACT: dict[str, dict[str, Any]] = {
     "half": {**TABLES, "training": {**TABLES["training"], "participation": 0.5}},
     "memory": {**TABLES, "training": {**TABLES["training"], "participation": 0.5, "aggregation": "memory"}},
     "cnn": {**TABLES, "model": {"name": "small-cnn"}},
-    "sampling": {**TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
-    "prior-free": {**TABLES, "contract": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
+    "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
+    "prior-free": {**TABLES, "sampling": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
     "private": {**TABLES, "privacy": {"epsilon": 5.0, "delta": 1e-5, "clip": 1.0, "noise": "reproducible"}},
     "jsam": {
         **TABLES,
@@ -139,7 +139,7 @@ class TestLots:
             name: lambda data, handle=handle: (sent.append(data), handle(data))[1]
             for name, handle in world.handles.items()
         }
-        tables = {**self.TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 20.0},
+        tables = {**self.TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 20.0},
                   "run": {"seed": 987654321}}  # fmt: skip
         world.train(tables, transport=InProcess(handles))
         before, after = b"".join(sent[:8]), b"".join(sent[8:12])  # descriptions and reports; terms
@@ -147,7 +147,7 @@ class TestLots:
         assert b"987654321" in after
 
     def test_another_seed_than_the_one_bound_is_refused(self, world: World) -> None:
-        tables = {**self.TABLES, "contract": {"prior": "uniform:0.5,1.5", "total_budget": 20.0}}
+        tables = {**self.TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 20.0}}
         federation = world.gather(tables)
         federation._seed["value"] = 1
         with pytest.raises(ValueError, match="seed must be the one committed to before anybody reported"):
@@ -203,7 +203,7 @@ class TestLots:
     def test_coins_need_a_contract_that_commits_to_them(self, world: World) -> None:
         tables = {
             **self.TABLES,
-            "contract": {"prior": "uniform:0.5,1.5", "total_budget": 20.0, "coins": "verifiable"},
+            "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 20.0, "coins": "verifiable"},
         }
         with pytest.raises(ValueError, match="secret of the coins is required"):
             world.train(tables)

@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "half": {**TABLES, "training": {**TABLES["training"], "participation": 0.5}},
     "sampling": {
         **TABLES,
-        "contract": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
+        "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 14.0},
         "training": {**TABLES["training"], "aggregation": "plain", "on_bad_update": "skip"},
     },
 }

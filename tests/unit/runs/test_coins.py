@@ -22,9 +22,9 @@ from bonafed.runs.summary import statement_of
 
 CONTRACT = (
     "training.rounds=12",
-    "contract.prior=uniform:0.5,1.5",
-    "contract.total_budget=24",
-    "contract.coins=verifiable",
+    "sampling.prior=uniform:0.5,1.5",
+    "sampling.total_budget=24",
+    "sampling.coins=verifiable",
 )
 JSAM = (
     "training.rounds=12",
@@ -36,7 +36,7 @@ JSAM = (
     "jsam.noise=reproducible",
     "jsam.coins=verifiable",
 )
-KINDS = {"contract": CONTRACT, "jsam": JSAM}
+KINDS = {"sampling": CONTRACT, "jsam": JSAM}
 
 
 def fixed(seed=0):
@@ -390,7 +390,7 @@ def test_coins_of_a_seed_are_what_they_were(make, small, tmp_path):
         training.train(made, tmp_path / name, entropy=fixed())
         return participants(tmp_path / name)
 
-    seeded = who("seeded", *CONTRACT, "contract.coins=seed")
+    seeded = who("seeded", *CONTRACT, "sampling.coins=seed")
     made = who("made", *CONTRACT)
     assert not (tmp_path / "seeded" / "coins.json").exists()
     assert seeded == who("again", *CONTRACT[:-1])

@@ -120,7 +120,7 @@ def test_nobody_applying_is_refused():
 
 def test_a_table_of_the_file_goes_before_what_is_common():
     own = {"prior": "uniform:0.5,1.5", "total_budget": 12.0, "scheme": "uniform"}
-    shown = compare({**FEDERATION, "contract": own, "compare": {**MONEY, "mechanisms": ["sampling"]}})
+    shown = compare({**FEDERATION, "sampling": own, "compare": {**MONEY, "mechanisms": ["sampling"]}})
     assert shown["sampling"].result.statement.totals["budget"] == 12.0
 
 
@@ -207,7 +207,7 @@ def test_alone_a_mechanism_fails_with_its_own_error(monkeypatch):
 
 def test_what_is_refused_says_what_to_change():
     own = {"total_budget": 12.0, "scheme": "published"}
-    tables = {**FEDERATION, "contract": own, "compare": {"mechanisms": ["fedavg", "sampling"]}}
+    tables = {**FEDERATION, "sampling": own, "compare": {"mechanisms": ["fedavg", "sampling"]}}
     found = compare(tables)
     assert found["sampling"].failed.advice == "change that in the config and compare again"
     assert found["fedavg"].result is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bonafed import Discrete, InvalidValue, NormalMixture, Uniform, UnreadableFile
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.mechanisms.sampling.section import ContractSection
+from bonafed.mechanisms.sampling.section import SamplingSection
 from bonafed.runs import config, toml
 
 MINIMAL = {
@@ -42,8 +42,8 @@ def test_defaults_are_filled_in():
     assert made.mechanism == "fedavg"
 
 
-PAID = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "training.rounds=5"]
-BLIND = ["contract.scheme=prior-free", "contract.highest=2", *PAID[1:]]
+PAID = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=10", "training.rounds=5"]
+BLIND = ["sampling.scheme=prior-free", "sampling.highest=2", *PAID[1:]]
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ BLIND = ["contract.scheme=prior-free", "contract.highest=2", *PAID[1:]]
         ([*PAID, "training.memory_weight=0.25"], "memory", 0.25),
         ([*PAID, *PRIVATE], "memory", 0.5),
         ([*PAID, "training.aggregation=plain"], "plain", None),
-        ([*PAID, "contract.total_budget=7.4"], "plain", None),  # does not pay 1.5 in each of five rounds
-        ([*PAID, "contract.total_budget=7.5"], "memory", 0.5),
-        ([*PAID, "contract.total_budget=7.4", "training.aggregation=memory"], "memory", 0.5),
+        ([*PAID, "sampling.total_budget=7.4"], "plain", None),  # does not pay 1.5 in each of five rounds
+        ([*PAID, "sampling.total_budget=7.5"], "memory", 0.5),
+        ([*PAID, "sampling.total_budget=7.4", "training.aggregation=memory"], "memory", 0.5),
         ([*PAID, "training.learning_rate=proposition-1"], "plain", None),
         (BLIND, "memory", 0.5),
-        ([*BLIND, "contract.highest=2.1"], "plain", None),
+        ([*BLIND, "sampling.highest=2.1"], "plain", None),
         ([*PAID, *PRIVATE, "training.on_bad_update=skip"], "plain", None),
     ],
 )
@@ -96,13 +96,13 @@ FULL = [
     ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.calibration=printed"],
     ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.batches=poisson"],
     ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.adjacency=replace one"],
-    ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "contract.confidence=0.9"],
+    ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=10", "sampling.confidence=0.9"],
     [
-        "contract.prior=discrete:1,0.5,2,0.5",
-        "contract.total_budget=10",
-        "contract.scheme=complete information",
+        "sampling.prior=discrete:1,0.5,2,0.5",
+        "sampling.total_budget=10",
+        "sampling.scheme=complete information",
     ],
-    ["contract.prior=mixture:0.2,2,0.5,0.6,0.1,0.5,1.5,0.15", "contract.total_budget=1e3"],
+    ["sampling.prior=mixture:0.2,2,0.5,0.6,0.1,0.5,1.5,0.15", "sampling.total_budget=1e3"],
     ["training.learning_rate=proposition-1", "training.smoothness=2", "training.strong_convexity=0.1"],
     [*MEMORY, "training.memory_weight=0.25", "training.server_optimizer=momentum"],
     ["training.server_optimizer=adam", "training.server_learning_rate=0.1", "training.server_tau=0.01"],
@@ -148,10 +148,10 @@ def test_the_examples_are_configs_of_their_mechanism(name):
 
 def test_a_prior_may_be_a_table_or_an_object():
     table = {"kind": "uniform", "low": 0.5, "high": 1.5}
-    one = config.from_tables({**MINIMAL, "contract": {**CONTRACT, "prior": table}})
+    one = config.from_tables({**MINIMAL, "sampling": {**CONTRACT, "prior": table}})
     assert one.own.prior == Uniform(0.5, 1.5)
     for prior in (Discrete([1, 2], [0.5, 0.5]), NormalMixture([1.0], [1.0], [0.2], 0.5, 1.5)):
-        assert ContractSection(prior=prior, total_budget=1.0).table()["prior"] == prior.to_json()
+        assert SamplingSection(prior=prior, total_budget=1.0).table()["prior"] == prior.to_json()
 
 
 BAD = [
@@ -237,17 +237,18 @@ BAD = [
         'privacy.calibration must be "exact" with batches = "poisson": the others do not account for '
         "sampled batches, got 'zcdp'",
     ),
-    (["contract.total_budget=1"], 'contract.prior is required for optimal, such as prior = "uniform:0,1"'),
+    (["sampling.total_budget=1"], 'sampling.prior is required for optimal, such as prior = "uniform:0,1"'),
+    (["contract.total_budget=1"], "[contract] is now [sampling]: rename the table"),
     (
-        ["contract.prior=uniform:2,1", "contract.total_budget=1"],
-        "contract.prior: low must be below high = 1, got 2.0",
+        ["sampling.prior=uniform:2,1", "sampling.total_budget=1"],
+        "sampling.prior: low must be below high = 1, got 2.0",
     ),
     (
-        ["contract.prior=3", "contract.total_budget=1"],
-        "contract.prior must be a table with a kind, or KIND:NUMBER,NUMBER,..., got 3",
+        ["sampling.prior=3", "sampling.total_budget=1"],
+        "sampling.prior must be a table with a kind, or KIND:NUMBER,NUMBER,..., got 3",
     ),
     (
-        ["contract.prior=uniform:1,2", "contract.total_budget=1", "training.participation=0.5"],
+        ["sampling.prior=uniform:1,2", "sampling.total_budget=1", "training.participation=0.5"],
         "training.participation must be left to the contract, got 0.5",
     ),
     (

@@ -15,20 +15,20 @@ from bonafed.runs import coins, config, folder, prepare, training
 
 from .conftest import TABLES
 
-PAID = ("training.rounds=12", "contract.prior=uniform:0.5,1.5", "contract.total_budget=24")
+PAID = ("training.rounds=12", "sampling.prior=uniform:0.5,1.5", "sampling.total_budget=24")
 FREE = (
     "training.rounds=12",
-    "contract.scheme=prior-free",
-    "contract.highest=1.5",
-    "contract.total_budget=24",
+    "sampling.scheme=prior-free",
+    "sampling.highest=1.5",
+    "sampling.total_budget=24",
 )
 SCHEMES = {
     "optimal": PAID,
-    "confidence": (*PAID, "contract.confidence=0.9"),
-    "uniform": (*PAID, "contract.scheme=uniform"),
-    "complete information": (*PAID, "contract.scheme=complete information"),
+    "confidence": (*PAID, "sampling.confidence=0.9"),
+    "uniform": (*PAID, "sampling.scheme=uniform"),
+    "complete information": (*PAID, "sampling.scheme=complete information"),
     "prior-free": FREE,
-    "no decimals": (*PAID, "contract.decimals=0"),
+    "no decimals": (*PAID, "sampling.decimals=0"),
 }
 REPORTS = {"ada": 0.6, "ben": 1.2, "cyd": 0.9, "dan": 1.5}
 SECRET = bytes(range(32))
@@ -60,7 +60,7 @@ def test_the_statement_keeps_what_was_promised(make, small, changes):
 
 
 def test_verifiable_coins_of_every_scheme_verify(make, small, tmp_path, changes, kill_in, ending):
-    config = make(*changes, "contract.coins=verifiable")
+    config = make(*changes, "sampling.coins=verifiable")
 
     def entropy():
         return np.random.default_rng(2).bytes
@@ -99,8 +99,8 @@ def test_groups_of_a_published_contract_are_by_name(make, small):
     statement = training.train(made).statement
     chance = by_client(statement, "probability")
     assert chance["ada"] == chance["cyd"] > chance["ben"] == chance["dan"]
-    with pytest.raises(InvalidValue, match=r'contract\.scheme must not be "published" unless a contract'):
-        prepare.prepare(make("contract.scheme=published", "contract.total_budget=9"), dataset=small)
+    with pytest.raises(InvalidValue, match=r'sampling\.scheme must not be "published" unless a contract'):
+        prepare.prepare(make("sampling.scheme=published", "sampling.total_budget=9"), dataset=small)
 
 
 def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
@@ -140,7 +140,7 @@ def test_who_is_not_admitted_is_in_no_round_and_the_others_are_unbiased(make, sm
 def contract_and_tables(**own):
     """A published contract, and the tables of a config that says this beside it."""
     published = SamplingContract.of(plan(Uniform(0.5, 1.5), 50.0, 4, 5))
-    return {**TABLES, "contract": own}, published
+    return {**TABLES, "sampling": own}, published
 
 
 def test_a_config_may_repeat_the_published_contract_in_other_words():
@@ -152,7 +152,7 @@ def test_a_config_may_repeat_the_published_contract_in_other_words():
 def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
     rules = prior_free_contract(1.5, total_budget=50, clients=4, rounds=11)
     assert rules.published.total_budget != 50  # 11 * (50 / 11)
-    tables = {**TABLES, "contract": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
+    tables = {**TABLES, "sampling": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
     tables["training"] = {**tables["training"], "rounds": 11}  # as many as the contract is for
     assert prepare.under(tables, rules).own.highest == 1.5
 
@@ -162,14 +162,14 @@ def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
     [
         (
             {"confidence": 0.9},
-            "contract.confidence must be left out, as in the published contract, got 0.9",
+            "sampling.confidence must be left out, as in the published contract, got 0.9",
         ),
-        ({"highest": 1.5}, "contract.highest must be left out, as in the published contract, got 1.5"),
-        ({"total_budget": 51}, "contract.total_budget must be as in the published contract, 50.0, got 51"),
-        ({"prior": "uniform:0.5,1.6"}, "contract.prior must be as in the published contract, {"),
-        ({"decimals": "2"}, "contract.decimals must be a number, got '2'"),
-        ({"pior": 2}, "contract.pior is unknown (did you mean prior?), got 2"),
-        ({"coins": "verifiable"}, "contract.coins must be as in the published contract, 'seed', got 'veri"),
+        ({"highest": 1.5}, "sampling.highest must be left out, as in the published contract, got 1.5"),
+        ({"total_budget": 51}, "sampling.total_budget must be as in the published contract, 50.0, got 51"),
+        ({"prior": "uniform:0.5,1.6"}, "sampling.prior must be as in the published contract, {"),
+        ({"decimals": "2"}, "sampling.decimals must be a number, got '2'"),
+        ({"pior": 2}, "sampling.pior is unknown (did you mean prior?), got 2"),
+        ({"coins": "verifiable"}, "sampling.coins must be as in the published contract, 'seed', got 'veri"),
     ],
 )
 def test_a_config_that_contradicts_the_published_contract_is_refused(own, message):
@@ -181,15 +181,15 @@ def test_a_config_that_contradicts_the_published_contract_is_refused(own, messag
 
 def test_the_table_of_the_mechanism_must_be_one():
     _, published = contract_and_tables()
-    with pytest.raises(InvalidValue, match=r"^contract must be a section \[contract\], got 5"):
-        prepare.under({**TABLES, "contract": 5}, published)
+    with pytest.raises(InvalidValue, match=r"^sampling must be a section \[sampling\], got 5"):
+        prepare.under({**TABLES, "sampling": 5}, published)
 
 
 def test_coins_other_than_those_of_the_published_contract_are_refused(small):
     tables, published = contract_and_tables()
     own = {**published.table(), "coins": "verifiable"}
-    chosen = replace(config.from_tables({**tables, "contract": own}), contract=published)
+    chosen = replace(config.from_tables({**tables, "sampling": own}), contract=published)
     with pytest.raises(
-        InvalidValue, match=r"^contract\.coins must be as in the published contract, 'seed'"
+        InvalidValue, match=r"^sampling\.coins must be as in the published contract, 'seed'"
     ):
         prepare.prepare(chosen, dataset=small)

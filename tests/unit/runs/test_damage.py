@@ -17,8 +17,8 @@ KINDS = {
         "privacy.delta=1e-5",
     ),
     "coins": (
-        "training.rounds=5", "run.checkpoint_every=2", "contract.prior=uniform:0.5,1.5",
-        "contract.total_budget=12", "contract.coins=verifiable",
+        "training.rounds=5", "run.checkpoint_every=2", "sampling.prior=uniform:0.5,1.5",
+        "sampling.total_budget=12", "sampling.coins=verifiable",
     ),
 }  # fmt: skip
 FLIPS = 12  # bits flipped per file, at random places

@@ -10,13 +10,13 @@ from tests.oracles.settings import local_training, noise_multipliers, participat
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning.data import datasets
 from bonafed.learning.data.datasets import synthetic
-from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.engine.programs import ModuleProgram
 from bonafed.learning.sections import Data
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates
 from bonafed.runs import config, prepare
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
-CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 UNEVEN = ["partition.kind=quantity_dirichlet", "partition.beta=1", "partition.minimum=5"]
 
@@ -57,12 +57,12 @@ BAD = [
     ([*PRIVACY, "privacy.clip=1e39"], "privacy.clip must not exceed 3.4e+38"),
     ([*JSAM, "jsam.clip=1e39"], "jsam.clip must not exceed 3.4e+38"),
     ([*PRIVACY, "privacy.delta=2"], "privacy.delta must be between 0 and 1, ends excluded, got 2.0"),
-    ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
+    ([*CONTRACT, "sampling.scheme=best"], "sampling.scheme must be one of optimal, uniform, complete"),
     (
-        [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
+        [*CONTRACT, "sampling.scheme=uniform", "sampling.confidence=0.9"],
+        "sampling.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
     ),
-    ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
+    ([*CONTRACT, "sampling.confidence=2"], "sampling.confidence must be between 0 and 1, ends excluded"),
 ]
 
 

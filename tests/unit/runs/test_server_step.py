@@ -65,7 +65,7 @@ SAMPLED = {
         "rounds": 8, "learning_rate": 0.1, "on_bad_update": "skip", "server_optimizer": "adam",
         "server_learning_rate": 0.1,
     },
-    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 24.0},
+    "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 24.0},
 }  # fmt: skip
 NAMES = ("ada", "ben", "cyd", "dan", "eve")
 COSTS = dict(zip(NAMES, (0.6, 0.8, 1.0, 1.2, 1.6), strict=True))  # the last is not admitted
@@ -204,13 +204,13 @@ def test_a_round_without_anybody_repeats_half_of_what_is_remembered(make, small)
 
 
 def test_memory_where_hardly_anybody_is_in_is_warned_of(make, small):
-    paid = ("contract.prior=uniform:0.5,1.5", "training.aggregation=memory")
-    few = prepare(make(*paid, "contract.total_budget=10", "training.rounds=20"), dataset=small)
+    paid = ("sampling.prior=uniform:0.5,1.5", "training.aggregation=memory")
+    few = prepare(make(*paid, "sampling.total_budget=10", "training.rounds=20"), dataset=small)
     (warning,) = few.warnings
     turns = sum(len(record["participants"]) for record in training.train(few).metrics)
     assert 0 < turns < 20
     assert warning.startswith(f"{turns / 20:.2g} clients are in a round on average: what is remembered of")
-    assert list(prepare(make(*paid, "contract.total_budget=15"), dataset=small).warnings) == []
+    assert list(prepare(make(*paid, "sampling.total_budget=15"), dataset=small).warnings) == []
 
 
 @pytest.mark.parametrize(("way", "is_like"), [("momentum", "plain SGD"), ("adam", "in the sign of every")])

@@ -18,7 +18,7 @@ from bonafed.runs.integrity import versions
 from bonafed.runs.log import RunLog
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
-CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
 
 
 def test_the_folder_may_be_text(make, small, tmp_path):
@@ -81,7 +81,7 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
 
 @pytest.mark.parametrize("scheme", ["optimal", "uniform", "complete information"])
 def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
-    made = prepare.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "training.rounds=8", f"sampling.scheme={scheme}"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
     columns = summary["statement"]["columns"]
@@ -95,7 +95,7 @@ def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
 
 
 def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):
-    made = prepare.prepare(make(*CONTRACT, "contract.total_budget=0.5"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "sampling.total_budget=0.5"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
     empty = [record for record in seen if not record.participants]

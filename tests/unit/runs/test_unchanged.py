@@ -118,7 +118,7 @@ def test_another_promise_of_privacy_is_refused(stopped):
 
 
 def test_coins_of_another_run_are_refused(stopped, tmp_path):
-    coins = CONFIG + '\n[contract]\nprior = "uniform:0.5,1.5"\ntotal_budget = 18.0\ncoins = "verifiable"\n'
+    coins = CONFIG + '\n[sampling]\nprior = "uniform:0.5,1.5"\ntotal_budget = 18.0\ncoins = "verifiable"\n'
     place = stopped(coins, 3)
     other = tmp_path / "other"
     bonafed.train(coins, folder=other)

@@ -3,8 +3,8 @@
     digits             1,797 images 8 x 8, shipped with scikit-learn; every fifth of a class is for testing
     mnist, fashion-mnist, cifar10, sst    their original files (see `bonafed.learning.data.formats`)
     emnist-SPLIT       a split of EMNIST: byclass, bymerge, balanced, letters, digits or mnist
-    svhn, cifar100, tiny-imagenet    likewise (`bonafed.learning.data.photograph_formats`)
-    sentiment140       likewise (`bonafed.learning.data.sentiment_format`)
+    svhn, cifar100, tiny-imagenet    likewise (`bonafed.learning.data.official_formats`)
+    sentiment140       likewise (`bonafed.learning.data.official_formats`)
     heart, ist, schools    federations of hospitals and schools (`bonafed.learning.data.real_federations`)
     synthetic          logistic regression with known smoothness and strong convexity, from the seed
     synthetic-ridge    the same for ridge regression
@@ -40,8 +40,7 @@ from bonafed import checks, files
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.extras import explained
 from bonafed.learning.data import formats
-from bonafed.learning.data import photograph_formats as photographs
-from bonafed.learning.data import sentiment_format as posts
+from bonafed.learning.data import official_formats as official
 from bonafed.learning.data.arrays import (
     NAMED,
     Features,
@@ -58,7 +57,7 @@ from bonafed.learning.data.arrays import (
 from bonafed.learning.data.formats import Arrays
 from bonafed.learning.data.partition import owner_names
 from bonafed.learning.data.real_federations import choices as natural
-from bonafed.learning.data.real_federations import heart, schools, stroke
+from bonafed.learning.data.real_federations import hospitals, schools
 from bonafed.presentation.documents import counted
 from bonafed.text import printable
 
@@ -169,8 +168,8 @@ _SOURCES = {
         for split, classes in formats.EMNIST_CLASSES.items()
     },
     "svhn": _Source(
-        photographs.SVHN_FILES,
-        photographs.read_svhn,
+        official.SVHN_FILES,
+        official.read_svhn,
         10,
         "http://ufldl.stanford.edu/housenumbers/",
         {
@@ -179,20 +178,20 @@ _SOURCES = {
         },
     ),
     "cifar100": _Source(
-        photographs.CIFAR100_FILES,
-        photographs.read_cifar100,
+        official.CIFAR100_FILES,
+        official.read_cifar100,
         100,
         "https://www.cs.toronto.edu/~kriz/",
         {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-        photographs.CIFAR100_FOLDER,
+        official.CIFAR100_FOLDER,
     ),
     "tiny-imagenet": _Source(
-        photographs.TINY_FILES, photographs.read_tiny_imagenet, 200, unpacked=photographs.TINY_FOLDER
+        official.TINY_FILES, official.read_tiny_imagenet, 200, unpacked=official.TINY_FOLDER
     ),
-    "sentiment140": _Source(posts.SENTIMENT_FILES, posts.read_sentiment140, 2),
+    "sentiment140": _Source(official.SENTIMENT_FILES, official.read_sentiment140, 2),
     "heart": _Source(
-        tuple(heart.HOSPITALS),
-        heart.read_heart,
+        tuple(hospitals.HOSPITALS),
+        hospitals.read_heart,
         2,
         "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/",
         {
@@ -203,7 +202,9 @@ _SOURCES = {
         },
         as_published=True,
     ),
-    "ist": _Source((stroke.FILE,), stroke.read_ist, 2, "https://doi.org/10.7488/ds/104", as_published=True),
+    "ist": _Source(
+        (hospitals.STROKE_FILE,), hospitals.read_ist, 2, "https://doi.org/10.7488/ds/104", as_published=True
+    ),
     "schools": _Source(
         (schools.FILES["mathachieve"],),
         schools.read_schools,

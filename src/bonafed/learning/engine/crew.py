@@ -45,7 +45,7 @@ from bonafed.errors import CrewNotStarted, MemberLost
 from bonafed.learning.engine.groups import Plan, train_group
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
-from bonafed.learning.engine.workspace import reused_memory, start_reuse
+from bonafed.learning.engine.resources import reused_memory, start_reuse
 from bonafed.learning.noise import digest_of_samples
 
 _MOST_TICKETS = 4096  # two bytes each, so that a pipe holds them all

@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.data.augmentation import vary
 from bonafed.learning.engine.jobs import (
     Job,
     Samples,
@@ -32,9 +31,10 @@ from bonafed.learning.engine.jobs import (
     passes,
     poisson_batches,
     variations,
+    vary,
 )
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, together
-from bonafed.learning.engine.workspace import array
+from bonafed.learning.engine.resources import array
 from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
 

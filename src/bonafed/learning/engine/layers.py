@@ -23,7 +23,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from bonafed.learning.engine.workspace import array
+from bonafed.learning.engine.resources import array
 
 Cache = Any  # what a layer keeps from its forward pass for the backward pass
 Weights = Sequence[Tensor]  # a layer's parameters, each (K, *shape)

@@ -27,7 +27,7 @@ from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.groups import Noise, Plan
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program
-from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.engine.resources import single_threaded
 from bonafed.learning.noise import Secret, Source, digest, digest_of_training
 from bonafed.learning.work import LocalTraining, step_count
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.data.augmentation import vary
 from bonafed.learning.engine.jobs import (
     Job,
     Samples,
@@ -21,6 +20,7 @@ from bonafed.learning.engine.jobs import (
     job_rng,
     poisson_batches,
     variations,
+    vary,
 )
 from bonafed.learning.engine.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 from bonafed.learning.noise import (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bonafed.learning.engine import layers as stacked
 from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, together
-from bonafed.learning.engine.workspace import array
+from bonafed.learning.engine.resources import array
 
 WIDE = 32 * 32  # channels times filters from which PyTorch's convolutions, one by one, are faster
 

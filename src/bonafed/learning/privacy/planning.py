@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
-from bonafed.learning.privacy.gaussian import EPSILONS, Calibration, noise_multiplier
+from bonafed.learning.privacy.calibration import EPSILONS, Calibration, noise_multiplier
 from bonafed.learning.privacy.ledger import Batches
 
 REACH = 10.0  # sum of the rates times a C: how far a good model is

@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.problems.minima import minimise, models_alone
+from bonafed.learning.problems.softmax import SoftmaxRegression
 
 _PLACES = 5  # on the way from w_0 to w*, ends included
 _CLOSE = 1e-8  # of a minimum, in units of loss

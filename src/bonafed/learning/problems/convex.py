@@ -12,35 +12,34 @@ so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for 
 the softmax a call is one pass over the samples, whatever the number of agents: a product of the features
 with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. Sums are added tile
 by tile, so the size of a batch or tile changes results by rounding only; the number of threads changes
-nothing (`threads`).
+nothing (`one_thread`).
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Self, final
 
 import numpy as np
+import scipy  # its submodules load on first use
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import ThreadpoolController
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.problems import precondition
-from bonafed.learning.problems.agreed import Agreed, spread
-from bonafed.learning.problems.precondition import Basis, Precondition
-from bonafed.learning.problems.threads import one_thread
+from bonafed.learning.problems.agreed import Agreed
 
 Ints = NDArray[np.int64]
-_TILE = 1 << 19  # numbers of an intermediate result at a time: what fits into a processor's cache
-_KEPT = 1 << 24  # numbers an expansion keeps
+Precondition = Callable[[Floats], Floats]  # (m, P) -> (m, P), close to the inverse Hessian times each row
+TILE = 1 << 19  # numbers of an intermediate result at a time: what fits into a processor's cache
 CLIP_MARGIN = 1e-12  # of norms, well above their rounding errors: that of the engine in double precision
-_TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
+TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
 def largest_norm(features: NDArray[np.floating]) -> float:
@@ -62,7 +61,7 @@ def norms(rows: Floats) -> Floats:
 
 
 def _rows_of(samples: NDArray[np.floating]) -> list[slice]:
-    return tiles(len(samples), max(1, _TILE * len(samples) // max(1, samples.size)))
+    return tiles(len(samples), max(1, TILE * len(samples) // max(1, samples.size)))
 
 
 def _with_constant(features: NDArray[np.floating]) -> Floats:
@@ -157,8 +156,8 @@ class Problem(Agreed):
 
     def preconditioner(self, model: Floats, mix: Floats) -> Precondition | None:
         """An approximate inverse of `hessian` that is cheap to apply, if there is one."""
-        if self.strongly_convex and self.size <= _TOP:
-            return precondition.dense(self.hessian(model, mix))
+        if self.strongly_convex and self.size <= TOP:
+            return dense(self.hessian(model, mix))
         return None
 
     def value(self, model: Floats, mix: Floats) -> float:
@@ -167,7 +166,7 @@ class Problem(Agreed):
 
 
 @dataclass(frozen=True, eq=False)
-class _Data:
+class AgentData:
     """The samples of all agents."""
 
     features: Floats  # (n, d)
@@ -213,7 +212,8 @@ def tiles(samples: int, most: int) -> list[slice]:
     return [slice(i, min(i + most, samples)) for i in range(0, samples, most)]
 
 
-def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
+def agent_data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> AgentData:
+    """The samples of all agents, checked; without a number of agents the largest owner is the last."""
     x = np.asarray(features, dtype=np.float64)
     if x.ndim != 2 or not x.size:
         raise InvalidValue("features", "must be a table with a row per sample", f"shape {x.shape}")
@@ -230,294 +230,37 @@ def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
     counts = np.bincount(a, minlength=k)
     if (counts == 0).any():
         raise InvalidValue(f"agent {int(np.argmin(counts))}", "must have samples", 0)
-    return _Data(x, a.astype(np.int64), counts.astype(np.int64), np.argsort(a, kind="stable"))
+    return AgentData(x, a.astype(np.int64), counts.astype(np.int64), np.argsort(a, kind="stable"))
 
 
-def _weights(weights: ArrayLike | None, agents: int) -> Floats:
+def agent_weights(weights: ArrayLike | None, agents: int) -> Floats:
+    """(K,) the weights of the agents, alike if none are given."""
     if weights is None:
         return np.full(agents, 1 / agents)
     return checks.shares("weights", weights, length=agents)
 
 
-@final
-class SoftmaxRegression(Problem):
-    """Multinomial logistic regression: mean cross-entropy + mu/2 |W|^2, W of shape (d, classes)."""
+def dense(hessian: Floats) -> Precondition:
+    """The inverse itself, where the Hessian is small."""
+    factor = scipy.linalg.cho_factor(hessian, lower=True)
+    return lambda residuals: np.asarray(scipy.linalg.cho_solve(factor, residuals.T).T)
 
-    @one_thread()
-    def __init__(
-        self,
-        features: ArrayLike,
-        labels: ArrayLike,
-        owner: ArrayLike,
-        classes: int,
-        regulariser: float,
-        weights: ArrayLike | None = None,
-        agents: int | None = None,
-        longest: float | None = None,
-    ) -> None:
-        """`longest` is an agreed bound on the norm of a sample's features."""
-        self._data = _data(features, owner, agents)
-        y = np.asarray(labels)
-        self.classes = checks.whole("classes", classes, at_least=2)
-        if y.shape != self._data.owner.shape or y.min() < 0 or y.max() >= self.classes:
-            raise InvalidValue(
-                "labels", f"must be one per sample in 0..{self.classes - 1}", f"shape {y.shape}"
-            )
-        self._labels = y.astype(np.int64)
-        self.regulariser = checks.positive("regulariser", regulariser)
-        self.weights = _weights(weights, self._data.counts.size)
-        self.size = self._data.features.shape[1] * self.classes
-        # the Hessian of cross-entropy in the logits is at most 1/2
-        self._norms = norms(self._data.features)
-        self._longest = float(self._norms.max()) if longest is None else longest
-        self._smooth = self.regulariser + 0.5 * self._longest**2
 
-    @property
-    def smoothness(self) -> float:
-        return self._smooth
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those that are loaded; found once, as that takes milliseconds."""
+    return ThreadpoolController()
 
-    @property
-    def gradient_bound(self) -> float:
-        return math.sqrt(2.0) * self._longest  # |p - y| <= sqrt(2), at every model
 
-    def largest_gradient(self, norms: Floats) -> Floats:
-        return np.full(norms.shape, self.gradient_bound)
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, or in a function decorated with it, products are computed on one thread.
 
-    def third_derivative(self, directions: Floats) -> Floats:
-        return self._longest * spread(directions, self.classes)
-
-    @property
-    def counts(self) -> Ints:
-        """(K,) samples of each agent."""
-        return self._data.counts
-
-    @property
-    def together(self) -> int:
-        return max(1, _KEPT // (self._data.owner.size * self.classes))
-
-    def _stacked(self, models: Floats) -> Floats:
-        """(d, C m) models (m, P) side by side, class by class: sums over classes run along long rows."""
-        m, c = models.shape[0], self.classes
-        return models.reshape(m, -1, c).transpose(1, 2, 0).reshape(-1, c * m)
-
-    def _flat(self, stacked: Floats) -> Floats:
-        """(m, P) from (d, C m)."""
-        d, c = stacked.shape[0], self.classes
-        return stacked.reshape(d, c, -1).transpose(2, 0, 1).reshape(-1, d * c)
-
-    def _logits(self, stacked: Floats, rows: slice | Ints) -> Floats:
-        """(n, C, m)."""
-        x = self._data.features[rows]
-        return (x @ stacked).reshape(x.shape[0], self.classes, -1)
-
-    def _tiles(self, models: int, samples: int | None = None) -> list[slice]:
-        """So many samples, or all, a tile at a time."""
-        step = max(1, _TILE // (models * self.classes))
-        return tiles(self._data.owner.size if samples is None else samples, step)
-
-    def _tiles_of(self, mix: Floats) -> Sequence[slice | Ints]:
-        """All samples, or only its own where the mixes (m, K) are about one agent alone."""
-        rows = rows_of_one(mix, self._data.counts, self._data.order)
-        if rows is None:
-            return self._tiles(mix.shape[0])
-        return [rows[tile] for tile in self._tiles(mix.shape[0], rows.size)]
-
-    def _back(self, total: Floats, z: Floats, rows: slice | Ints) -> None:
-        """Add X'z of these samples, z (n, C, m), to total (d, C m)."""
-        total += self._data.features[rows].T @ z.reshape(z.shape[0], -1)
-
-    def _chances(self, stacked: Floats, rows: slice | Ints) -> tuple[Floats, Floats]:
-        """(n, C, m) the models' predictions, (n, m) the cross-entropy."""
-        z = self._logits(stacked, rows)
-        z -= z.max(1, keepdims=True)
-        right = z[np.arange(z.shape[0]), self._labels[rows]]
-        np.exp(z, out=z)
-        sums = z.sum(1)
-        z /= sums[:, None]
-        return z, np.log(sums) - right
-
-    def _regularised(self, data: Floats, models: Floats, mix: Floats) -> Floats:
-        return np.asarray(data + self.regulariser * mix.sum(1)[:, None] * models)
-
-    @one_thread()
-    def gradient(self, models: Floats, mix: Floats) -> Floats:
-        stacked = self._stacked(models)
-        total = np.zeros_like(stacked)
-        for rows in self._tiles_of(mix):
-            z, _ = self._chances(stacked, rows)
-            z[np.arange(z.shape[0]), self._labels[rows]] -= 1
-            z *= self._data.share(mix, rows)[:, None]
-            self._back(total, z, rows)
-        return self._regularised(self._flat(total), models, mix)
-
-    @one_thread()
-    def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
-        # the logits are those of the start plus t times those of the way: two products, however many nodes
-        ways = end - starts
-        rows = self._data.of(agent)
-        total, (stacked, along) = np.zeros((len(starts), nodes.size)), map(self._stacked, (starts, ways))
-        for tile in self._tiles(len(starts), rows.size):
-            some = rows[tile]
-            own = np.arange(some.size), self._labels[some]
-            first, change = (
-                (logits - logits[own][:, None]).transpose(1, 0, 2).copy()  # (C, n, m), 0 for the label
-                for logits in (self._logits(stacked, some), self._logits(along, some))
-            )
-            z = np.empty_like(first)
-            for at, t in enumerate(nodes.tolist()):
-                np.multiply(change, t, out=z)
-                z += first
-                z -= z.max(0)
-                np.exp(z, out=z)
-                sums = z.sum(0)
-                z *= change
-                total[:, at] += (z.sum(0) / sums).sum(0)
-        regular = (starts * ways).sum(1)[:, None] + nodes * (ways**2).sum(1)[:, None]
-        return np.asarray(total / rows.size + self.regulariser * regular)
-
-    @one_thread()
-    def losses(self, models: Floats) -> Floats:
-        stacked = self._stacked(models)
-        each = [self._chances(stacked, rows)[1] for rows in self._tiles(models.shape[0])]
-        return self._mean_losses(np.concatenate(each), models)
-
-    @one_thread()
-    def losses_of(self, models: Floats, agent: int) -> Floats:
-        rows, stacked = self._data.of(agent), self._stacked(models)
-        total = np.zeros(len(models))
-        for tile in self._tiles(len(models), rows.size):
-            total += self._chances(stacked, rows[tile])[1].sum(0)
-        return np.asarray(total / rows.size + self.regulariser / 2 * (models**2).sum(1))
-
-    def only(self, agent: int) -> SoftmaxRegression:
-        """The problem of one agent alone."""
-        rows = self._data.of(agent)
-        own = np.zeros(rows.size, dtype=np.int64)
-        return SoftmaxRegression(
-            self._data.features[rows], self._labels[rows], own, self.classes, self.regulariser,
-            longest=self._longest,
-        )  # fmt: skip
-
-    def _mean_losses(self, each: Floats, models: Floats) -> Floats:
-        """(m, K) from cross-entropies (n, m)."""
-        return np.asarray(self._data.by_agent(each) + self.regulariser / 2 * (models**2).sum(1)[:, None])
-
-    @one_thread()
-    def expand(self, models: Floats, mix: Floats) -> Expansion:
-        m, stacked = models.shape[0], self._stacked(models)
-        shared = m == 1 < mix.shape[0]  # one model: its gradients agent by agent, then mixed
-        n = self._data.owner.size
-        chances, each = np.empty((n, self.classes, m)), np.empty((n, m))
-        total = np.zeros_like(stacked)
-        for rows in self._tiles(m):
-            z, each[rows] = self._chances(stacked, rows)
-            chances[rows] = z
-            if not shared:
-                z[np.arange(z.shape[0]), self._labels[rows]] -= 1
-                z *= self._data.share(mix, rows)[:, None]
-                self._back(total, z, rows)
-        data = mix @ self._each_gradient(chances[:, :, 0]) if shared else self._flat(total)
-        losses = np.broadcast_to(self._mean_losses(each, models), mix.shape)
-
-        def product(directions: Floats, which: Ints) -> Floats:
-            return self._product(chances, mix, directions, which)
-
-        return Expansion(losses, self._regularised(data, models, mix), product)
-
-    @one_thread()
-    def _product(self, chances: Floats, mix: Floats, directions: Floats, which: Ints) -> Floats:
-        """(a, P) Hessians of the mixes `which` times directions, from the predictions (n, C, 1 or m)."""
-        some, part = self._stacked(directions), mix[which]
-        total = np.zeros_like(some)
-        whole = chances.shape[2] == 1 or np.array_equal(which, np.arange(chances.shape[2]))
-        for rows in self._tiles(which.size):
-            r, s = self._logits(some, rows), chances[rows] if whole else chances[rows][:, :, which]
-            r -= (s * r).sum(1, keepdims=True)
-            r *= s
-            r *= self._data.share(part, rows)[:, None]
-            self._back(total, r, rows)
-        return self._regularised(self._flat(total), directions, part)
-
-    def _each_gradient(self, chances: Floats) -> Floats:
-        """(K, P) every agent's own data gradient, from the predictions of one model (n, C)."""
-        z = chances.copy()
-        z[np.arange(z.shape[0]), self._labels] -= 1
-        ends = np.cumsum(self._data.counts)
-        own = np.split(self._data.order, ends[:-1])
-        return np.stack([
-            (self._data.features[rows].T @ z[rows]).ravel() / rows.size for rows in own
-        ])  # fmt: skip
-
-    @cached_property
-    def _basis(self) -> Basis:
-        return precondition.basis_of(self._data.features, self._data.share(self.weights[None])[:, 0])
-
-    @cached_property
-    def _top(self) -> Floats:
-        """(n, r) the features along their first directions; along all where the Hessian is small."""
-        r = min(self._data.features.shape[1], max(1, _TOP // self.classes))
-        return self._data.features @ self._basis.vectors[:, :r]
-
-    @one_thread()
-    def preconditioner(self, model: Floats, mix: Floats) -> Precondition:
-        chances, _ = self._chances(self._stacked(model[None]), slice(None))
-        weights, mu = self._data.share(mix[None])[:, 0], self.regulariser * float(mix.sum())
-        return precondition.two_level(self._basis, self._top, chances[:, :, 0], weights, mu)
-
-    @one_thread()
-    def sample_losses(self, models: Floats) -> Floats:
-        """(n, m) cross-entropy of every sample, without the regulariser."""
-        return self._chances(self._stacked(models), slice(None))[1]
-
-    @one_thread()
-    def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
-        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most, even rounded.
-
-        A sample whose gradient has no finite norm counts as zero, as in the engine.
-        """
-        stacked, most = self._stacked(models), clip * (1 - CLIP_MARGIN)
-        total = np.zeros_like(stacked)
-        for rows in self._tiles_of(mix):
-            with np.errstate(over="ignore", invalid="ignore"):
-                z, _ = self._chances(stacked, rows)
-                z[np.arange(z.shape[0]), self._labels[rows]] -= 1
-                # one sample's gradient is the outer product of x and z: its norm is the product of norms
-                norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
-            finite = np.isfinite(norms)
-            scale = np.minimum(1.0, most / np.maximum(norms, 1e-300))
-            z *= (self._data.share(mix, rows) * np.where(finite, scale, 0.0))[:, None]
-            self._back(total, np.where(finite[:, None], z, 0.0), rows)
-        return self._regularised(self._flat(total), models, mix)
-
-    @one_thread()
-    def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
-        """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            each = self.sample_losses(np.stack([first, second]))
-            change = each[:, 0] - each[:, 1]
-        most = limit * (1 - CLIP_MARGIN)
-        change = np.where(np.isnan(change), 0.0, np.clip(change, -most, most))
-        return np.asarray(self._data.by_agent(change[:, None])[0])
-
-    @one_thread()
-    def hessian(self, model: Floats, mix: Floats) -> Floats:
-        x, c = self._data.features, self.classes
-        p = self._chances(self._stacked(model[None]), slice(None))[0][:, :, 0]
-        share = self._data.share(mix[None])[:, 0]
-        out = np.zeros((x.shape[1], c, x.shape[1], c))
-        for a in range(c):
-            for b in range(a, c):
-                bend = share * p[:, a] * ((a == b) - p[:, b])
-                out[:, a, :, b] = (x * bend[:, None]).T @ x
-                out[:, b, :, a] = out[:, a, :, b]
-        flat = out.reshape(self.size, self.size)
-        flat[np.diag_indices(self.size)] += self.regulariser * mix.sum()
-        return flat
-
-    @one_thread()
-    def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
-        chances, _ = self._chances(self._stacked(model[None]), slice(None))
-        return np.asarray(self._product(chances, mix[None], direction[None], np.arange(1))[0])
+    On some processors the way a product is cut into pieces for threads decides how its sums are rounded:
+    digits would depend on the number of cores.
+    """
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 @final
@@ -534,11 +277,11 @@ class RidgeRegression(Problem):
         weights: ArrayLike | None = None,
         agents: int | None = None,
     ) -> None:
-        data = _data(features, owner, agents)
+        data = agent_data(features, owner, agents)
         y = checks.vector("targets", targets, sign="any", length=data.owner.size)
         self.counts = data.counts
         self.regulariser = checks.positive("regulariser", regulariser)
-        self.weights = _weights(weights, data.counts.size)
+        self.weights = agent_weights(weights, data.counts.size)
         self.size = data.features.shape[1]
         moments = []
         for k in range(data.counts.size):
@@ -573,7 +316,7 @@ class RidgeRegression(Problem):
         second = self.second[who]
         k, d = second.shape[:2]
         flat = second.reshape(k * d, d).T
-        for rows in tiles(len(models), max(1, _TILE // max(1, k * d))):
+        for rows in tiles(len(models), max(1, TILE // max(1, k * d))):
             yield rows, (models[rows] @ flat).reshape(-1, k, d)
 
     @one_thread()
@@ -614,7 +357,7 @@ class RidgeRegression(Problem):
     def minimisers(self, mixes: Floats) -> Floats:
         """(m, P) the same for every row of mixes (m, K)."""
         out, flat = np.empty((len(mixes), self.size)), self.second.reshape(self.agents, -1)
-        for rows in tiles(len(mixes), max(1, _TILE // flat.shape[1])):
+        for rows in tiles(len(mixes), max(1, TILE // flat.shape[1])):
             bends = (mixes[rows] @ flat).reshape(-1, self.size, self.size)
             out[rows] = np.linalg.solve(bends, (mixes[rows] @ self.cross)[:, :, None])[:, :, 0]
         return out

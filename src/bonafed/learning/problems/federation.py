@@ -35,8 +35,9 @@ from bonafed.learning.federation import (
     noisy,
     weighted_sum,
 )
-from bonafed.learning.problems.convex import Problem, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.minima import models_alone
+from bonafed.learning.problems.softmax import SoftmaxRegression
 
 
 @dataclass(frozen=True, slots=True, eq=False)

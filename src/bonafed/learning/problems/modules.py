@@ -31,7 +31,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for, trainable
-from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.engine.resources import single_threaded
 from bonafed.learning.problems.convex import Problem, rows_of_one, tiles
 
 

@@ -6,7 +6,8 @@ its presence costs the others, so that reporting true gradients is its best choi
 
 from bonafed.door import guard
 from bonafed.learning.problems.agreed import FederatedProblem
-from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem, RidgeRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.private import calibrate, privacy_loss, private_faithful

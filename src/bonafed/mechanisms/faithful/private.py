@@ -51,9 +51,9 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Objective
 from bonafed.learning.privacy import Releases, noise_multiplier, released, reserve
-from bonafed.learning.privacy.arithmetic import largest_covered
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.privacy.added_noise import largest_covered
 from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of

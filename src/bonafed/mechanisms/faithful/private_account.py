@@ -24,7 +24,7 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 

@@ -24,7 +24,8 @@ from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
 from bonafed.learning.privacy import REPLACE, Ledger, Release
-from bonafed.learning.problems.convex import SoftmaxRegression, shortened_features
+from bonafed.learning.problems.convex import shortened_features
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import REPRODUCIBLE, NoiseAt
 from bonafed.mechanisms.faithful.clusters import Clusters, random_clusters
 from bonafed.mechanisms.faithful.common import (

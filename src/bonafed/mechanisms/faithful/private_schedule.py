@@ -22,7 +22,7 @@ from bonafed.checks import Floats
 from bonafed.errors import BadReport, MissingReport
 from bonafed.learning.federation import Federation, Gradients, Losses, Objective, Task
 from bonafed.learning.privacy import Ledger
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.clusters import cluster_of
 from bonafed.mechanisms.faithful.private_account import Books, Noise, PublicFacts
 from bonafed.mechanisms.faithful.requests import require_somebody

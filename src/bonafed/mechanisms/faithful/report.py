@@ -420,7 +420,7 @@ def _data(
 
 def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
-    from bonafed.learning.problems.convex import SoftmaxRegression
+    from bonafed.learning.problems.softmax import SoftmaxRegression
     from bonafed.mechanisms.faithful.adversaries.private_search import (
         PrivateTerms,
         private_attack,

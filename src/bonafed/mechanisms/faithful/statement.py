@@ -47,8 +47,9 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
 from bonafed.learning.problems.agreed import Agreed
-from bonafed.learning.problems.convex import Problem, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.minima import models_alone
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.private_account import PublicFacts
 from bonafed.mechanisms.faithful.private_plan import training_gap

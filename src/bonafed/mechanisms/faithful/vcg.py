@@ -26,8 +26,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.learning.problems.agreed import require_others
 from bonafed.learning.problems.convex import Problem, RidgeRegression
-from bonafed.learning.problems.minima import descents, minima, minimise
-from bonafed.learning.problems.newton import Descent, descend
+from bonafed.learning.problems.minima import Descent, descend, descents, minima, minimise
 
 __all__ = ["Payments", "minima", "minimise", "newton_payments", "payments_from", "vcg_payments"]
 

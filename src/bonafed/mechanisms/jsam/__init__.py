@@ -7,22 +7,25 @@ its arithmetic, and the baselines are rules for `settle`.
 
 from bonafed.door import guard
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
-from bonafed.mechanisms.jsam.budget import Budgeted, eta_for_budget, eta_for_expected_budget
+from bonafed.mechanisms.jsam.budget import (
+    Budgeted,
+    complete_information,
+    eta_for_budget,
+    eta_for_expected_budget,
+)
 from bonafed.mechanisms.jsam.cap_bound import least_objective
-from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
-from bonafed.mechanisms.jsam.inner import noise_scale, objective
+from bonafed.mechanisms.jsam.noise import noise_scale
 from bonafed.mechanisms.jsam.payments import Admitted, JsamMechanism, PrivacySettlement, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract, contract
 from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import Unequal, allocate_unequal
+from bonafed.mechanisms.jsam.thresholds import objective
 
 __all__ = [
     "Admitted",
     "Budgeted",
     "Cheapest",
     "Fixed",
-    "FlooredPlan",
     "Jsam",
     "JsamContract",
     "JsamMechanism",
@@ -33,7 +36,6 @@ __all__ = [
     "admit",
     "allocate",
     "allocate_unequal",
-    "allocate_with_floor",
     "complete_information",
     "contract",
     "eta_for_budget",

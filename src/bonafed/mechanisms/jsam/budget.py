@@ -10,6 +10,9 @@ are two ways to mean it, and they differ in what they promise:
     eta_for_budget           the largest weight (to 1e-9) at which the payments for THESE reports stay
                              within the budget. A hard limit; but the weight now depends on the reports,
                              so that every client has a small say in it and exact truthfulness is lost.
+
+With complete information (JSAM-CI) the server knows every cost and pays exactly that. It is a benchmark,
+not a mechanism: it gives nobody a reason to state its true cost.
 """
 
 from __future__ import annotations
@@ -26,12 +29,10 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import allocate
-from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.inner import inner
-from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
 from bonafed.mechanisms.jsam.on_sum import best_points, sorted_segments, weight_of
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
+from bonafed.mechanisms.jsam.thresholds import distance_of, inner, spread_of
 
 _CLOSE, _NEAR = 1e-9, 1e-6  # relative, of eta; the latter where it stands for an average over draws
 _STALLS = 20  # doublings of eta that bought nothing more
@@ -256,3 +257,29 @@ def largest_weight(allowed: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if allowed(middle) else (low, middle)
     return low
+
+
+def complete_information(
+    costs: ArrayLike,
+    eta: float,
+    noise_scale: float,
+    *,
+    max_epsilon: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
+    rule: Rule | None = None,
+) -> PrivacySettlement:
+    """The optimal plan with costs in place of virtual costs; the payment is cost times epsilon.
+
+    `rule` is the optimum where clients are not alike (`Unequal`); it knows neither caps nor sums.
+
+    >>> benchmark = complete_information([0.12, 0.35, 0.5, 0.71, 0.93], eta=1, noise_scale=1)
+    >>> benchmark.utility(benchmark.reports).tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    c = checks.vector("costs", costs, sign="positive")
+    if rule is None:
+        plan = allocate(c, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at)
+    else:
+        plan = rule.plan(c, checks.positive("eta", eta), checks.positive("noise_scale", noise_scale))
+    everyone = np.ones(c.size, dtype=np.bool_)
+    return PrivacySettlement(c, everyone, plan, c * plan.privacy, np.zeros(c.size))

@@ -41,8 +41,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
-from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, ladder
+from bonafed.mechanisms.jsam.thresholds import (
+    Ints,
+    Ladder,
+    Moved,
+    Own,
+    Terms,
+    inner,
+    ladder,
+    total_and_rest,
+)
 
 MOST_EPSILON = 1e50  # of a cap; the least is its inverse
 _CHUNK = 1 << 12  # questions answered together

@@ -40,10 +40,9 @@ from bonafed.economics.contracts import Allocation
 from bonafed.economics.priors import ContinuousPrior, Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.jsam.inner import inner
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import JsamMechanism, admit, lowest_cost
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
+from bonafed.mechanisms.jsam.thresholds import Ints, inner
 
 Rent = Literal["objective", "integral"]
 _SWEEP = 2000  # points among which jumps of epsilon are looked for

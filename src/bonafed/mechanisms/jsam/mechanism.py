@@ -9,14 +9,15 @@
          takes one step whenever it is drawn, together (epsilon_k, delta)-private, exactly; a client drawn
          twice in a round releases twice;
     (5)  the round's change is the mean of what was received;
-    (6)  payments are made once, after the last round, by the epsilon that was given (`delivery.py`, theory
+    (6)  payments are made once, after the last round, by the epsilon that was given (`payments.py`, theory
          B11). They buy the right to epsilon_k: a client that is never drawn releases nothing and is paid
          all the same; one that is drawn and does not answer is not paid for what it did not give.
     (7)  with noise_at = "sum" nobody is drawn: whoever is selected takes part in every round with weight
          p_k, and the sum carries the noise that is enough for each of them (theory B10).
 
 The schedule comes from the seed of the run, or from verifiable coins. "largest losses" asks every client
-for the loss of the first model on its records, in the first round, before anybody is drawn (`by_losses`).
+for the loss of the first model on its records, in the first round, before anybody is drawn
+(`chosen_by_loss.py`).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation
+from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
-from bonafed.mechanisms.jsam.by_losses import ByLosses
+from bonafed.mechanisms.jsam.chosen_by_loss import ByLosses
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme

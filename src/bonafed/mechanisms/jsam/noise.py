@@ -11,9 +11,36 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.jsam.inner import noise_scale
-from bonafed.mechanisms.jsam.ladder import Ints
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.presentation.documents import JSONObject
+
+
+def noise_scale(
+    delta: float,
+    dimension: int,
+    rounds: int,
+    smoothness: float,
+    records: int,
+    c2: float = math.sqrt(2.0),
+) -> float:
+    """Q = 2 c2^2 log(1/delta) D sqrt(T) L (2/M)^2 from its ingredients (theory B0; errata J-9, J-10b).
+
+    D is the number of parameters, T the number of steps of the server's model, M = `records` how many
+    records every release averages, the same for all clients: the noise added is sigma 2C/M, not the
+    printed sigma C, and Q must be that of the noise that is added. c2 is the constant of Lemma 1; sqrt(2)
+    is its value for small epsilon under zCDP. It is not a constant (theory B5), which is why the noise of
+    the training itself is calibrated exactly.
+
+    >>> round(noise_scale(delta=1e-5, dimension=650, rounds=1000, smoothness=0.5, records=600), 2)
+    5.26
+    """
+    d = checks.positive("delta", delta)
+    checks.between("delta", d, 0.0, 1.0 - 1e-16)
+    size, turns = checks.whole("dimension", dimension), checks.whole("rounds", rounds)
+    smooth, constant = checks.positive("smoothness", smoothness), checks.positive("c2", c2)
+    averaged = checks.whole("records", records)
+    printed = 2 * constant * constant * math.log(1 / d) * size * math.sqrt(turns) * smooth
+    return printed * (2 / averaged) ** 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ noise that any of them needs. So the noise term of Problem 3 has a maximum in th
     minimise  eta (l + sqrt(l^2 + Q max p_k^2/epsilon_k^2)) + sum epsilon_k v_k.
 
     (1)  At the best epsilon all p_k/epsilon_k are alike: epsilon_k = theta p_k. With U = sum p_k v_k and
-         z = sqrt(Q) U it is the problem of `inner.py`; B = theta U.
+         z = sqrt(Q) U it is the problem of `thresholds.py`; B = theta U.
     (2)  For a given l the least U moves weight l/2 from the dearest clients to the cheapest. So for some h
          p_1 = 1/N + l/2,  p_2 = ... = p_(h-1) = 1/N,  p_h between 0 and 1/N,  the rest 0.
     (3)  U = a - b l between p_h = 1/N and p_h = 0, with b = (v_h - v_1)/2. On such a segment J is least at
@@ -30,8 +30,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import Inner, Terms, best_total
-from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, distance_of, ladder
+from bonafed.mechanisms.jsam.thresholds import (
+    Inner,
+    Ints,
+    Ladder,
+    Moved,
+    Own,
+    Terms,
+    best_total,
+    distance_of,
+    ladder,
+)
 
 _CHUNK = 1 << 13  # questions answered together
 _FEW, _LITTLE = 16, 1 << 13  # clients, and segments in all, up to which looking at each is quicker
@@ -59,7 +68,7 @@ class Point(NamedTuple):
 
 
 def _noise(noise_scale: float, level: Floats) -> Floats:
-    """sqrt(Q)/theta; none counts where nothing is bought (`inner.py`)."""
+    """sqrt(Q)/theta; none counts where nothing is bought (`thresholds.py`)."""
     with np.errstate(divide="ignore"):
         return np.where(level > 0, math.sqrt(noise_scale) / level, 0.0)
 

@@ -16,10 +16,10 @@ from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name
 from bonafed.mechanisms.jsam.sizes import whole_sizes
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
 from bonafed.text import numeral

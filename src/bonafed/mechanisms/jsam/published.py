@@ -67,7 +67,6 @@ from bonafed.mechanisms.contracts.canonical import (
     tidy,
 )
 from bonafed.mechanisms.jsam.example import Example, example_from_json
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Rule
@@ -81,6 +80,7 @@ from bonafed.mechanisms.jsam.schemes import (
 )
 from bonafed.mechanisms.jsam.section import cap, caps_by_name, sizes_by_name, sizes_of
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.presentation.documents import Document, JSONObject, Shown
 
 FORMAT = "bonafed-jsam-contract"

@@ -17,7 +17,6 @@ from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, st
 from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
@@ -30,9 +29,10 @@ from bonafed.mechanisms.jsam.options import (
 )
 from bonafed.mechanisms.jsam.payments import Admitted, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, describe_plan, quote_blocks
+from bonafed.mechanisms.jsam.report import Quote, Weight, describe, describe_printed, quote_blocks
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.section import epsilon_before
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.protocol import Command
 from bonafed.presentation.documents import Document, JSONObject
 from bonafed.reports import read_one_per_client, read_reports
@@ -73,11 +73,6 @@ class QuoteOptions(NoiseOptions):
     losses: Path | None = key(
         file_path, None, metavar="FILE.csv", help="Local losses, one per client: adds the baseline BBM."
     )
-    fairness_floor: float | None = key(
-        checks.non_negative,
-        None,
-        help="Smallest selection probability of every client: shows the plan only.",
-    )
     variant: Literal["exact", "printed"] = key(
         one_of(Literal["exact", "printed"]),
         "exact",
@@ -117,13 +112,13 @@ class QuoteOptions(NoiseOptions):
         if self.grid is not None and self.variant != "printed":
             raise InvalidValue("--grid", "must not be given without --variant printed", self.grid)
         printed = self.variant if self.variant == "printed" else None
-        at_most_one(sizes=self.sizes, fairness_floor=self.fairness_floor, variant=printed)
+        at_most_one(sizes=self.sizes, variant=printed)
         self.refuse_with_sizes()
         self._refuse_baselines_with_sizes()
         self._agree_on_a_contract()
         if self.noise_at == "sum":
             refused = {
-                "--fairness-floor": self.fairness_floor, "--variant": printed, "--coins": self.coins,
+                "--variant": printed, "--coins": self.coins,
                 "--clients-per-round": self.clients_per_round,  # nobody is drawn
             }  # fmt: skip
             for name, value in refused.items():
@@ -160,10 +155,8 @@ class QuoteOptions(NoiseOptions):
     @property
     def lacking(self) -> str:
         """What a contract needs beyond these options."""
-        plans = ["--fairness-floor"] * (self.fairness_floor is not None)
-        plans += ["--variant printed"] * (self.variant == "printed")
-        if plans:
-            return f"as the plan of {plans[0]} has no payments"
+        if self.variant == "printed":
+            return "as the plan of --variant printed has no payments"
         needs = {"--clip": self.clip, "--rounds": self.rounds, "--delta": self.delta}
         names = [name for name, value in needs.items() if value is None]
         if self.budget is not None:
@@ -218,19 +211,8 @@ class QuoteOptions(NoiseOptions):
         costs = draw_costs(self.prior, self.clients, self.seed).tolist()
         return {str(number): cost for number, cost in enumerate(costs)}
 
-    def plan_only(self) -> PlanOnly | None:
-        """What is asked for beyond the mechanism with payments, if anything."""
-        plan = None
-        if self.fairness_floor is not None:
-            plan = PlanOnly("fairness floor", floor=self.fairness_floor)
-        elif self.variant == "printed":
-            plan = PlanOnly("printed", grid=_GRID if self.grid is None else self.grid)
-        if plan is not None:
-            self._refuse_payments(plan)
-        return plan
-
-    def _refuse_payments(self, plan: PlanOnly) -> None:
-        """Options of the mechanism with payments, where there are none."""
+    def refuse_payments(self) -> None:
+        """Options of the mechanism with payments, for the printed plan, which has none."""
         excluded: dict[str, object] = {
             "--budget": self.budget,
             "--expected-budget": self.expected_budget,
@@ -241,7 +223,7 @@ class QuoteOptions(NoiseOptions):
         }
         for name, value in excluded.items():
             if value is not None:
-                rule = f"must not be given with {plan.option}, which has no payments"
+                rule = "must not be given with --variant printed, which has no payments"
                 raise InvalidValue(name, rule, value)
 
     def contract(self, request: Quote, noise: Noise, weight: Weight) -> JsamContract | None:
@@ -271,7 +253,9 @@ def quote(options: QuoteOptions) -> Document:
     assert noise is not None  # by the section's own rules
     costs = options.stated()
     reports = np.array(list(costs.values()))
-    plan = options.plan_only()
+    printed = options.variant == "printed"
+    if printed:
+        options.refuse_payments()
     sizes = options.held(tuple(costs))
     caps = options.caps(tuple(costs))
     noise = options.with_steps(noise, len(costs), caps, sizes)
@@ -282,9 +266,10 @@ def quote(options: QuoteOptions) -> Document:
         sizes, None if sizes is None else averaged(noise, sizes),
     )  # fmt: skip
     files: dict[str, bytes] = {}
-    if plan is not None:
-        assert options.eta is not None  # a sum of money is refused for plans
-        description = describe_plan(request, options.eta, plan)
+    if printed:
+        assert options.eta is not None  # a sum of money is refused
+        grid = _GRID if options.grid is None else options.grid
+        description = describe_printed(request, options.eta, grid)
     else:
         description, files = _settled(options, request, noise)
     description["training"] = options.training(noise, description, sizes)

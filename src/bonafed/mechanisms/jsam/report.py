@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -11,14 +11,11 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
-from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective
-from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.floors import allocate_with_floor
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import (
     Admitted,
     PrivacySettlement,
@@ -29,17 +26,14 @@ from bonafed.mechanisms.jsam.payments import (
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.schemes import rule_of
 from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
+from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.left_open import HIDDEN
 from bonafed.mechanisms.promises import ON_SUM
 from bonafed.presentation.documents import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
 
-if TYPE_CHECKING:
-    pass
-
 _ROWS = 11  # clients shown where there are many
 _HEADINGS = {
     "settlement": "Joint selection and privacy compensation",
-    "fairness floor": "Selection and privacy with a fairness floor, plan only",
     "printed": "Selection and privacy by the paper's Algorithm 1, plan only",
 }
 
@@ -89,20 +83,6 @@ class Weight(NamedTuple):
     source: Literal["given", "budget", "expected budget"]
     money: float | None  # the sum it was found for
     draws: int | None = None  # of all costs, behind an average
-
-
-class PlanOnly(NamedTuple):
-    """A plan for which payments are not known."""
-
-    kind: Literal["fairness floor", "printed"]
-    floor: float | None = None
-    grid: float | None = None
-
-    @property
-    def option(self) -> str:
-        """What the user typed for it."""
-        words = {"fairness floor": "--fairness-floor", "printed": "--variant printed"}
-        return words[self.kind]
 
 
 def describe(
@@ -188,33 +168,24 @@ def _baselines_by_size(request: Quote, eta: float) -> Iterator[JSONObject]:
     yield _compared("JSAM-CI", known.allocation, known.spend)
 
 
-def describe_plan(request: Quote, eta: float, kind: PlanOnly) -> JSONObject:
-    """A plan without payments, beside the exact one."""
+def describe_printed(request: Quote, eta: float, grid: float) -> JSONObject:
+    """The plan of the paper's Algorithm 1, which has no payments, beside the exact one."""
     v, scale = request.group.virtual_costs, request.noise_scale
-    exact = allocate(v, eta, scale)
-    if kind.kind == "fairness floor":
-        assert kind.floor is not None
-        if kind.floor > 1 / v.size:
-            rule = f"must be at most 1/N = {1 / v.size:g}"
-            raise InvalidValue("fairness_floor", rule, kind.floor)
-        fair = allocate_with_floor(v, eta, scale, kind.floor)
-        plan, compared = fair.plan, [("no floor", exact), ("with floor", fair.plan)]
-        more: JSONObject = {"fairness_floor": kind.floor, "price_of_floor": fair.price}
-    else:
-        plan = _printed(v, eta, scale, kind.grid)
-        compared = [("exact", exact), ("printed", plan)]
-        more = {"grid": kind.grid, "selection_sum": float(plan.selection.sum())}
+    exact, printed = allocate(v, eta, scale), _printed(v, eta, scale, grid)
     return {
-        **_common(request, eta, plan),
-        "kind": kind.kind,
-        **more,
+        **_common(request, eta, printed),
+        "kind": "printed",
+        "grid": grid,
+        "selection_sum": float(printed.selection.sum()),
         "payments": None,
-        "terms": _rows(request, spread_out(plan, request.group.clients, request.reports.size)),
-        "comparison": [_compared(name, other, None) for name, other in compared],
+        "terms": _rows(request, spread_out(printed, request.group.clients, request.reports.size)),
+        "comparison": [
+            _compared(name, plan, None) for name, plan in (("exact", exact), ("printed", printed))
+        ],
     }
 
 
-def _printed(v: Floats, eta: float, noise_scale: float, grid: float | None) -> Plan:
+def _printed(v: Floats, eta: float, noise_scale: float, grid: float) -> Plan:
     """Algorithm 1 needs its clients in order of virtual cost."""
     order = np.argsort(v, kind="stable")
     step = checks.positive("grid", grid)
@@ -372,7 +343,6 @@ def _run(description: JSONObject) -> Table:
         "loss": "bound on the training loss that is left",
         "objective": "objective, eta times that bound plus B",
         "lower_bound": "no plan has a smaller objective than",
-        "price_of_floor": "price of the floor in the objective",
     }
     amounts = [
         (name, _amount(description[key])) for key, name in names.items() if description.get(key) is not None

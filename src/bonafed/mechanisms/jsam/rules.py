@@ -28,9 +28,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import Plan, allocate, bought, plan_for
 from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
-from bonafed.mechanisms.jsam.inner import Terms, total_and_rest
-from bonafed.mechanisms.jsam.ladder import Ints, Own, ladder
 from bonafed.mechanisms.jsam.on_sum import SumLadder, fixed_level
+from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms, ladder, total_and_rest
 
 Bias = Literal["text", "tables"]
 _beyond_doubles = np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end

@@ -30,12 +30,12 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.budget import (
+    complete_information,
     eta_for_budget,
     eta_for_expected_budget,
     known_expected_weight,
     known_weight,
 )
-from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, lowest_cost, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import Averaged, Unequal, unbiased_by_size, whole_sizes

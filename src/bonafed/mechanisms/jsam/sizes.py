@@ -2,7 +2,7 @@
 
 J(p) is least at a vertex, so p_k is 0 or u_k for all but one client, the leader, who takes what those left
 out would have had. Who is left out is a knapsack problem over whole numbers of records, which
-`exclusion.py` solves exactly. Hence `Unequal` minimises the objective over a set of selections that no
+`knapsack.py` solves exactly. Hence `Unequal` minimises the objective over a set of selections that no
 report changes, and the payments of theory B3 are truthful.
 
 Where client k averages M_k records per release, its noise is (2/M_k)^2 times that of M = 2. Counting
@@ -24,10 +24,9 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
-from bonafed.mechanisms.jsam.exclusion import TIED, Choices, Facing, Knapsack, Points, best_points
-from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
-from bonafed.mechanisms.jsam.ladder import Ints, Own
+from bonafed.mechanisms.jsam.knapsack import TIED, Choices, Facing, Knapsack, Points, best_points
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
+from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms, inner, total_and_rest
 
 MOST_CELLS = 1 << 25  # clients times units of size: what a table may hold
 _MOST_POINTS = 1 << 23  # of fronts that are remembered

@@ -22,8 +22,7 @@ from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.attendance import Attendance
-from bonafed.mechanisms.jsam.delivery import given_share
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, given_share, privacy_warning
 from bonafed.mechanisms.protocol import Lottery, Turns
 from bonafed.presentation.documents import (
     Block,

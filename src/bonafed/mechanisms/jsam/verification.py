@@ -30,12 +30,11 @@ from bonafed.economics.audit import Claim, audit
 from bonafed.economics.claims import Finding
 from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.priors import Uniform
-from bonafed.mechanisms.jsam.inner import objective
-from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_of
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
 from bonafed.mechanisms.jsam.schemes import DRAWS
+from bonafed.mechanisms.jsam.thresholds import Ints, objective
 from bonafed.presentation.documents import counted
 
 _PROFILES = 2  # drawn from the prior, besides hostile ones

@@ -36,7 +36,7 @@ from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
-from bonafed.learning.participation import Participation, unbiased
+from bonafed.learning.rounds import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.promises import Promise
@@ -53,7 +53,7 @@ from bonafed.mechanisms.sampling.contracts import (
 from bonafed.mechanisms.sampling.plan import plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules
-from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
+from bonafed.mechanisms.sampling.section import VERIFIABLE, SamplingSection, section_of
 from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import named, section_from
@@ -67,7 +67,7 @@ def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
     return prior.sample(rng, checks.whole("clients", clients))
 
 
-def plan_contract(section: ContractSection, clients: int, rounds: int) -> AnyContract:
+def plan_contract(section: SamplingSection, clients: int, rounds: int) -> AnyContract:
     """(2): the contract that a config asks for."""
     money, digits, prior = section.total_budget, section.decimals, section.prior
     if section.scheme == "published":
@@ -224,7 +224,7 @@ def _resolved(config: Config, contract: AnyContract) -> Config:
     """The config with the numbers of the contract that was planned for it, where it left them open."""
     own = section_of(config)
     table = {**own.table(), **contract.table(), "coins": own.coins}
-    return replace(config, own=section_from(ContractSection, "contract", table))
+    return replace(config, own=section_from(SamplingSection, "sampling", table))
 
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging:
@@ -236,10 +236,10 @@ def make(config: Config, members: Roster, parameters: int) -> Averaging:
         if contract.rounds != config.local.rounds:
             rule = f"must be {contract.rounds}, as in the contract"
             raise InvalidValue("training.rounds", rule, config.local.rounds)
-        require_same_coins("contract.coins", section_of(config).coins, contract.coin_commitment)
+        require_same_coins("sampling.coins", section_of(config).coins, contract.coin_commitment)
         published: AnyContract = contract
     else:
-        with named("contract"):
+        with named("sampling"):
             published = plan_contract(section_of(config), len(members), config.local.rounds)
         config = _resolved(config, published)
     return Averaging.of(

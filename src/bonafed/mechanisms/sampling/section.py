@@ -1,4 +1,4 @@
-"""The table [contract] of a config: who is sampled how often, for what money."""
+"""The table [sampling] of a config: who is sampled how often, for what money."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _share(name: str, value: object) -> float:
 
 
 @dataclass(frozen=True)
-class ContractSection(Section):
+class SamplingSection(Section):
     """Who is sampled how often, for what money."""
 
     total_budget: float = key(checks.positive, help="Money for the whole run.", example="1000.0")
@@ -108,7 +108,7 @@ def pays_one_a_round(config: Config) -> bool:
     return highest is not None and own.total_budget >= config.local.rounds * highest
 
 
-def section_of(config: Config) -> ContractSection:
-    """[contract] of a config under this mechanism."""
-    assert isinstance(config.own, ContractSection)  # otherwise the config belongs to another mechanism
+def section_of(config: Config) -> SamplingSection:
+    """[sampling] of a config under this mechanism."""
+    assert isinstance(config.own, SamplingSection)  # otherwise the config belongs to another mechanism
     return config.own

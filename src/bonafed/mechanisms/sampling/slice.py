@@ -23,7 +23,7 @@ from bonafed.mechanisms.sampling.contracts import (
 )
 from bonafed.mechanisms.sampling.menus import complete_information
 from bonafed.mechanisms.sampling.rules import approach_order, audit_sequence
-from bonafed.mechanisms.sampling.section import ContractSection, check
+from bonafed.mechanisms.sampling.section import SamplingSection, check
 
 _QUICK, _LONG = 101, 401  # reports of the first sweep
 _CLIENTS = 5  # clients that may lie where all are decided together
@@ -93,8 +93,8 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
 SLICE = Slice(
     NAME,
     _make,
-    table="contract",
-    section=ContractSection,
+    table="sampling",
+    section=SamplingSection,
     check=check,
     claims=CLAIMS,
     read=read,

@@ -26,7 +26,7 @@ from bonafed.sections import key, natural
 if TYPE_CHECKING:
     from bonafed.learning.data.datasets import Dataset
 
-SCHEMES = {  # [contract] scheme of each
+SCHEMES = {  # [sampling] scheme of each
     "uniform": "uniform",
     "prior-based": "optimal",
     "prior-independent": "prior-free",
@@ -99,7 +99,7 @@ def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[st
             "rounds": runs.rounds, "steps": runs.steps, "batch_size": runs.batch_size,
             "learning_rate": runs.learning_rate, "aggregation": "plain",
         },
-        "contract": contract,
+        "sampling": contract,
         "run": {
             "seed": seed, "cores": 1, "checkpoint_every": runs.rounds,
             "evaluate_every": runs.rounds // _EVALUATIONS,

@@ -27,7 +27,7 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue, MissingValue
-from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.engine.resources import single_threaded
 from bonafed.learning.federation import Failure, Reply
 from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.learning.privacy import require_small_delta

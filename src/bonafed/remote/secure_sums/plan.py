@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
-from bonafed.learning.privacy.shares import sd_of_share
+from bonafed.learning.privacy.added_noise import sd_of_share
 
 MOST_MEMBERS = 1000
 MOST_SUMS = 10_000

@@ -12,53 +12,23 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-import zlib
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat, matlab, savemat
 from tests import natural
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import formats
-from bonafed.learning.data import photograph_formats as photographs
-from bonafed.learning.data import sentiment_format as posts
-from bonafed.learning.data.matlab_format import read_matrices
-from bonafed.learning.data.real_federations import heart, schools, stroke
+from bonafed.learning.data import official_formats as official
+from bonafed.learning.data.real_federations import hospitals, schools
 
 TRIES = 300
 MOST_MEMORY = 2**23  # bytes; the files have some thousands
-ONE_CLASS = partial(photographs.read_tiny_imagenet, classes=1, images=1, tests=1)
+ONE_CLASS = partial(official.read_tiny_imagenet, classes=1, images=1, tests=1)
 CLASS = "n00000001"
-
-
-def mat(packed=False, **change):
-    """A small file of SVHN; packed, every variable is compressed."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        "X": rng.integers(0, 256, (32, 32, 3, 2), dtype=np.uint8), "y": np.array([[1], [10]], np.uint8),
-    }  # fmt: skip
-    stream = io.BytesIO()
-    savemat(stream, arrays | change)
-    return repacked(stream.getvalue()) if packed else stream.getvalue()
-
-
-def elements(plain):
-    """The variables of an uncompressed file, one by one."""
-    place = 128
-    while place < len(plain):
-        size = 8 + struct.unpack("<I", plain[place + 4 : place + 8])[0]
-        yield plain[place : place + size]
-        place += size
-
-
-def repacked(plain, change=lambda element: element):
-    """The same file, every variable changed and then compressed."""
-    packed = [zlib.compress(change(element)) for element in elements(plain)]
-    return plain[:128] + b"".join(struct.pack("<II", 15, len(one)) + one for one in packed)
 
 
 def idx(array, *sizes):
@@ -92,18 +62,6 @@ def damaged(chance, whole):
     return bytes(content)
 
 
-def svhn(folder, chance):
-    plain = mat()
-    broken = damaged(chance, plain)
-    if chance.random() < 0.5:
-        broken = damaged(chance, mat(packed=True))
-    if chance.random() < 0.4:  # with checksums that are right
-        broken = repacked(plain, lambda element: damaged(chance, element))
-    (folder / "train_32x32.mat").write_bytes(broken)
-    (folder / "test_32x32.mat").write_bytes(plain)
-    return photographs.read_svhn, photographs.SVHN_FILES
-
-
 def cifar100(folder, chance):
     whole = b"".join(bytes([k, k]) + bytes(3072) for k in range(3))
     broken = damaged(chance, whole)
@@ -111,7 +69,7 @@ def cifar100(folder, chance):
     (folder / f"train.bin{'.gz' * packed}").write_bytes(gzip.compress(broken) if packed else broken)
     (folder / f"train.bin{'.gz' * (not packed)}").unlink(missing_ok=True)
     (folder / "test.bin").write_bytes(whole)
-    return partial(photographs.read_cifar100, records=(3, 3)), photographs.CIFAR100_FILES
+    return partial(official.read_cifar100, records=(3, 3)), official.CIFAR100_FILES
 
 
 def emnist(folder, chance):
@@ -142,14 +100,16 @@ def tiny_imagenet(folder, chance):
     victim = chance.choice([*contents, *[f"train/{CLASS}/images/{CLASS}_0.JPEG"] * 8])
     for name, content in contents.items():
         (folder / name).write_bytes(damaged(chance, content) if name == victim else content)
-    return ONE_CLASS, photographs.TINY_FILES
+    return ONE_CLASS, official.TINY_FILES
 
 
 def sentiment140(folder, chance):
     whole = b'"0","1","d","q","ann","so caf\xe9 bad"\n"4","2","d","q","bob","so ""very"" good"\n' * 3
-    for name in posts.SENTIMENT_FILES:
-        (folder / name).write_bytes(damaged(chance, whole) if name == posts.SENTIMENT_FILES[0] else whole)
-    return partial(posts.read_sentiment140, minimum_count=1), posts.SENTIMENT_FILES
+    for name in official.SENTIMENT_FILES:
+        (folder / name).write_bytes(
+            damaged(chance, whole) if name == official.SENTIMENT_FILES[0] else whole
+        )
+    return partial(official.read_sentiment140, minimum_count=1), official.SENTIMENT_FILES
 
 
 WHOLE = {}  # the files of federations, written once
@@ -178,12 +138,14 @@ def of_clients(write, reader, file, folder, chance):
 
 
 def hearts(folder, chance):
-    reader = of_clients(natural.write_heart, heart.read_heart, "processed.va.data", folder, chance)
-    return reader, tuple(heart.HOSPITALS)
+    reader = of_clients(natural.write_heart, hospitals.read_heart, "processed.va.data", folder, chance)
+    return reader, tuple(hospitals.HOSPITALS)
 
 
 def strokes(folder, chance):
-    return of_clients(natural.write_ist, stroke.read_ist, stroke.FILE, folder, chance), (stroke.FILE,)
+    return of_clients(natural.write_ist, hospitals.read_ist, hospitals.STROKE_FILE, folder, chance), (
+        hospitals.STROKE_FILE,
+    )
 
 
 def pupils(folder, chance):
@@ -192,8 +154,7 @@ def pupils(folder, chance):
 
 
 KINDS = {
-    made.__name__: made
-    for made in (svhn, cifar100, emnist, tiny_imagenet, sentiment140, hearts, strokes, pupils)
+    made.__name__: made for made in (cifar100, emnist, tiny_imagenet, sentiment140, hearts, strokes, pupils)
 }
 
 
@@ -234,81 +195,6 @@ def refusal(reader, folder, names):
     with pytest.raises(UnreadableFile) as caught:
         reader({name: formats.locate(folder, name) for name in names})
     return str(caught.value).replace(f"{folder}/", "")
-
-
-class TestMATLAB:
-    def refused(self, folder, content):
-        (folder / "train_32x32.mat").write_bytes(content)
-        (folder / "test_32x32.mat").write_bytes(mat())
-        return refusal(photographs.read_svhn, folder, photographs.SVHN_FILES)
-
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_it_reads_what_scipy_writes(self, tmp_path, packed):
-        path = tmp_path / "numbers.mat"
-        numbers = {
-            "a": np.arange(24, dtype=np.int16).reshape(2, 3, 4), "b": np.array([[7]], np.uint8),
-            "c": np.array([[0.5, -1e300]]),
-        }  # fmt: skip
-        savemat(path, numbers, do_compression=packed)
-        found = read_matrices(path, ("a", "b", "c"), lambda name, header: None)
-        for name, expected in numbers.items():
-            np.testing.assert_array_equal(found[name], expected)
-            assert found[name].dtype == expected.dtype
-
-    @pytest.mark.parametrize(
-        ("file", "names"),
-        [
-            ("testmatrix_6.1_SOL2.mat", ("testmatrix",)),  # big-endian
-            ("test3dmatrix_6.5.1_GLNX86.mat", ("test3dmatrix",)),
-            ("test3dmatrix_7.4_GLNX86.mat", ("test3dmatrix",)),  # compressed, doubles stored as bytes
-            ("testmulti_7.4_GLNX86.mat", ("a", "theta")),
-        ],
-    )
-    def test_it_reads_what_matlab_wrote_as_scipy_does(self, file, names):
-        path = Path(matlab.__file__).parent / "tests" / "data" / file
-        if not path.exists():
-            pytest.skip("this SciPy comes without the files of its tests")
-        found, expected = read_matrices(path, names, lambda name, header: None), loadmat(path)
-        for name in names:
-            np.testing.assert_array_equal(found[name], expected[name])
-            assert found[name].shape == expected[name].shape
-
-    def test_it_reads_big_endian_files(self, tmp_path):
-        def element(kind, data):
-            return struct.pack(">II", kind, len(data)) + data + bytes(-len(data) % 8)
-
-        matrix = element(6, struct.pack(">II", 6, 0)) + element(5, struct.pack(">2i", 1, 2))
-        matrix += struct.pack(">HH4s", 1, 1, b"a") + element(3, struct.pack(">2h", -300, 7))
-        path = tmp_path / "big.mat"
-        path.write_bytes(bytes(124) + b"\x01\x00MI" + element(14, matrix))
-        found = read_matrices(path, ("a",), lambda name, header: None)
-        assert found["a"].tolist() == [[-300, 7]]
-
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_a_variable_that_is_there_twice_is_refused(self, tmp_path, packed):
-        plain = mat()
-        twice = plain + next(elements(plain))
-        said = self.refused(tmp_path, repacked(twice) if packed else twice)
-        assert said == "train_32x32.mat: must hold X and y, each once, and nothing else, got 'X' twice"
-
-    def test_files_of_other_versions_are_refused(self, tmp_path):
-        start = b"MATLAB 7.3 MAT-file"
-        said = self.refused(tmp_path, start.ljust(124) + b"\x00\x02IM" + bytes(400))
-        assert said.startswith("train_32x32.mat: must be a MATLAB 5 file, as save -v7 writes them, got one")
-
-    def test_what_inflates_to_more_than_it_says_is_not_inflated(self, tmp_path):
-        said = self.refused(tmp_path, repacked(mat(), lambda element: element + bytes(10**7)))
-        assert said.endswith("a compressed element must hold one matrix and end with it")
-
-    def test_more_images_than_there_are_digits_are_not_read(self, tmp_path):
-        plain = mat()
-        place = plain.index(struct.pack("<4i", 32, 32, 3, 2)) + 12
-        many = plain[:place] + struct.pack("<i", 10**6) + plain[place + 4 :]
-        assert self.refused(tmp_path, many).endswith("X must be of at most 100,000 images, got 1,000,000")
-        many = plain[:place] + struct.pack("<i", 3) + plain[place + 4 :]
-        assert self.refused(tmp_path, many).endswith(
-            "X must have 9,216 bytes, as its shape says, got 6,144"
-        )
 
 
 class TestEMNIST:
@@ -354,11 +240,11 @@ class TestTinyImageNet:
         (whole / "val/val_annotations.txt").write_text(f"val_0.JPEG\t{CLASS}\n")
         for name in ("val/images/val_0.JPEG", f"train/{CLASS}/images/{CLASS}_0.JPEG"):
             (whole / name).write_bytes(jpeg())
-        assert len(ONE_CLASS({name: whole / name for name in photographs.TINY_FILES})["labels"]) == 1
+        assert len(ONE_CLASS({name: whole / name for name in official.TINY_FILES})["labels"]) == 1
         return whole
 
     def refused(self, folder):
-        return refusal(ONE_CLASS, folder, photographs.TINY_FILES)
+        return refusal(ONE_CLASS, folder, official.TINY_FILES)
 
     @pytest.mark.parametrize(
         ("side", "got"), [(65, "65 x 65"), (12_000, "12000 x 12000"), (65_500, "far more")]
@@ -391,7 +277,7 @@ class TestTinyImageNet:
         image.symlink_to("../kept.JPEG")
         linked = folder.parent / "linked"
         linked.symlink_to(folder)
-        assert len(ONE_CLASS({name: linked / name for name in photographs.TINY_FILES})["labels"]) == 1
+        assert len(ONE_CLASS({name: linked / name for name in official.TINY_FILES})["labels"]) == 1
 
     def test_a_pipe_is_not_waited_for(self, folder):
         image = folder / "val/images/val_0.JPEG"
@@ -407,10 +293,10 @@ class TestTinyImageNet:
 
 class TestSentiment140:
     def refused(self, folder, content, suffix=""):
-        train, test = posts.SENTIMENT_FILES
+        train, test = official.SENTIMENT_FILES
         (folder / (train + suffix)).write_bytes(content)
         (folder / test).write_bytes(b'"0","1","d","q","ann","bad"\n')
-        said = refusal(posts.read_sentiment140, folder, posts.SENTIMENT_FILES)
+        said = refusal(official.read_sentiment140, folder, official.SENTIMENT_FILES)
         assert said.startswith(train + suffix)
         return said.removeprefix(train + suffix)
 
@@ -455,7 +341,7 @@ class TestSentiment140:
         assert self.refused(tmp_path, content).startswith(reason)
 
     def test_tables_are_bounded(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(posts, "_LONGEST_TABLE", 100)
+        monkeypatch.setattr(official, "_LONGEST_TABLE", 100)
         said = self.refused(tmp_path, b'"0","1","d","q","ann","bad"\n' * 5)
         assert said == ", line 4: must have at most 100 characters, got more"
 

@@ -1,19 +1,21 @@
 """SVHN, CIFAR-100, Tiny-ImageNet and Sentiment140, on small files in their formats."""
 
 import gzip
+import hashlib
+import io
 import sys
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+import scipy.io
 from PIL import Image
 from scipy.io import savemat
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import datasets, formats
-from bonafed.learning.data import photograph_formats as photographs
-from bonafed.learning.data import sentiment_format as posts
+from bonafed.learning.data import official_formats as official
 from bonafed.learning.data.datasets import load
 
 RNG = np.random.default_rng(0)
@@ -33,66 +35,59 @@ def refused(read, folder, names):
 
 
 class TestSVHN:
-    def write(self, folder, n=7, tests=3, **change):
+    def write(self, folder, monkeypatch, n=7, tests=3, packed=False):
+        """Small files that count as published; the images for testing."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, count in zip(photographs.SVHN_FILES, (n, tests), strict=True):
+        published = {}
+        for name, count in zip(official.SVHN_FILES, (n, tests), strict=True):
             images = RNG.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
             labels = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
-            savemat(folder / name, {"X": images, "y": labels, **change})
+            stream = io.BytesIO()
+            savemat(stream, {"X": images, "y": labels}, do_compression=True)
+            content = stream.getvalue()
+            published[name] = official.Published(len(content), hashlib.sha256(content).hexdigest())
+            if packed:
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / name).write_bytes(content)
+        monkeypatch.setattr(official, "SVHN_PUBLISHED", published)
         return images
 
-    def test_they_are_read_with_channels_first_and_ten_as_zero(self, tmp_path, monkeypatch):
-        images = self.write(tmp_path / "svhn", tests=12)
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_they_are_read_with_channels_first_and_ten_as_zero(self, tmp_path, monkeypatch, packed):
+        images = self.write(tmp_path / "svhn", monkeypatch, tests=12, packed=packed)
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
         data = load("svhn")
         assert (data.features.shape, data.classes) == ((7, 3, 32, 32), 10)
         assert data.test_labels.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
         np.testing.assert_allclose(data.test_features[5, 2], images[:, :, 2, 5] / 255, atol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("change", "reason"),
-        [
-            ({"y": np.full((3, 1), 11, np.uint8)}, "labels must be 1 to 10, got 11 for sample 0"),
-            ({"y": np.ones((2, 1), np.uint8)}, "must hold a label in y for each of 3 images in X, got 2"),
-            ({"X": np.zeros((28, 28, 1, 3), np.uint8)}, "X must be of shape 32 x 32 x 3 x n, got 28 x"),
-            ({"y": np.ones((3, 1))}, "y must hold whole numbers, got float64"),
-            ({"y": np.ones((1, 3), np.uint8)}, "y must be of shape n x 1, got 1 x 3"),
-            ({"Z": np.ones(2)}, "must hold X and y, each once, and nothing else, got 'Z'"),
-            ({"y": "text"}, "y must be a matrix of real numbers, got class 4"),
-            ({"y": np.full((3, 1), 1j)}, "y must be a matrix of real numbers, got class 6, flags 0x8"),
-            ({"X": np.zeros((32, 32, 3, 3))}, "X must hold bytes, got float64"),
-        ],
-    )
-    def test_others_are_refused(self, tmp_path, change, reason):
-        self.write(tmp_path, n=3, **change)
-        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
-        assert said.startswith(f"train_32x32.mat: {reason}")
-
-    def test_what_is_damaged_is_refused(self, tmp_path):
-        self.write(tmp_path)
-        path = tmp_path / "test_32x32.mat"
-        whole = path.read_bytes()
-        for content in (
-            whole[: len(whole) // 2],
-            b"",
-            b"PK" + whole,
-            b"\0" * 200,
-            whole[:128] + b"\x07" * 99,
-        ):
+    def test_no_file_but_the_published_one_reaches_the_reader(self, tmp_path, monkeypatch):
+        self.write(tmp_path, monkeypatch)
+        path = tmp_path / "train_32x32.mat"
+        whole, known = path.read_bytes(), official.SVHN_PUBLISHED["train_32x32.mat"]
+        monkeypatch.setattr(scipy.io, "loadmat", lambda stream: pytest.fail("an unknown file was read"))
+        due = f"must be the published file, {known.size:,} bytes with the SHA-256 {known.digest}, got "
+        changed = [whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :] for k in range(0, len(whole), 997)]
+        digests = [hashlib.sha256(content).hexdigest() for content in changed]
+        for content, got in [
+            (whole[: len(whole) // 2], f"{len(whole) // 2:,} bytes"),
+            (b"", "0 bytes"),
+            (whole + b"\0", "more"),
+            (whole * 50, "more"),
+            *((changed[k], f"{known.size:,} bytes with {digest}") for k, digest in enumerate(digests)),
+        ]:
             path.write_bytes(content)
-            said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
-            assert said.startswith("test_32x32.mat: ")
-            assert "\n" not in said
-        savemat(path, {"Z": np.zeros(2)})
-        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
-        assert said == "test_32x32.mat: must hold X and y, each once, and nothing else, got 'Z'"
-        savemat(path, {"y": np.ones((3, 1), np.uint8)})
-        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
-        assert said == "test_32x32.mat: must hold X and y, got y"
+            said = refused(official.read_svhn, tmp_path, official.SVHN_FILES)
+            assert said == f"train_32x32.mat: {due}{got}"
+
+    def test_the_published_files_are_those_that_are_downloaded(self):
+        assert set(datasets._SOURCES["svhn"].checksums) == set(official.SVHN_PUBLISHED)
+        assert {len(known.digest) for known in official.SVHN_PUBLISHED.values()} == {64}
 
 
 class TestCIFAR100:
-    read = staticmethod(partial(photographs.read_cifar100, records=(6, 4)))
+    read = staticmethod(partial(official.read_cifar100, records=(6, 4)))
 
     def write(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +101,7 @@ class TestCIFAR100:
 
     def test_classes_are_the_fine_labels(self, tmp_path):
         tables = self.write(tmp_path)
-        arrays = self.read(files_in(tmp_path, photographs.CIFAR100_FILES))
+        arrays = self.read(files_in(tmp_path, official.CIFAR100_FILES))
         assert arrays["labels"].tolist() == [99, 98, 97, 96, 95, 94]
         np.testing.assert_array_equal(arrays["test_features"].reshape(4, 3072), tables["test.bin"][:, 2:])
         assert arrays["features"].shape == (6, 3, 32, 32)
@@ -130,10 +125,10 @@ class TestCIFAR100:
             (whole[:1] + b"\x64" + whole[2:], "labels must be below 100, got 100 for sample 0"),
         ):
             path.write_bytes(content)
-            assert refused(self.read, tmp_path, photographs.CIFAR100_FILES) == f"train.bin: {reason}"
+            assert refused(self.read, tmp_path, official.CIFAR100_FILES) == f"train.bin: {reason}"
         path.write_bytes(tables["train.bin"].tobytes())
         (tmp_path / "test.bin").rename(tmp_path / "test.bin.gz")
-        assert refused(self.read, tmp_path, photographs.CIFAR100_FILES).startswith("test.bin.gz: ")
+        assert refused(self.read, tmp_path, official.CIFAR100_FILES).startswith("test.bin.gz: ")
 
 
 def boxes(*images):
@@ -141,7 +136,7 @@ def boxes(*images):
 
 
 class TestTinyImageNet:
-    read = staticmethod(partial(photographs.read_tiny_imagenet, classes=3, images=2, tests=4))
+    read = staticmethod(partial(official.read_tiny_imagenet, classes=3, images=2, tests=4))
     names = (B, A, "n00000003")
 
     def write(self, folder):
@@ -220,7 +215,7 @@ class TestTinyImageNet:
             (tmp_path / file).unlink()
         else:
             (tmp_path / file).write_text(content)
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said.startswith(reason)
         assert "\n" not in said
 
@@ -229,15 +224,15 @@ class TestTinyImageNet:
         path = tmp_path / "train" / "n00000003" / "images" / "n00000003_2.JPEG"
         whole = path.read_bytes()
         self.image(path, 3, size=(64, 32))
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said == "train/n00000003/images/n00000003_2.JPEG: must be 64 x 64 pixels, got 64 x 32"
         path.write_bytes(whole[: len(whole) - 200])
-        assert "not a JPEG that can be read" in refused(self.read, tmp_path, photographs.TINY_FILES)
+        assert "not a JPEG that can be read" in refused(self.read, tmp_path, official.TINY_FILES)
 
     def test_without_pillow_it_is_said_what_to_install(self, tmp_path, monkeypatch):
         self.write(tmp_path)
         monkeypatch.setitem(sys.modules, "PIL", None)
-        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        said = refused(self.read, tmp_path, official.TINY_FILES)
         assert said == "wnids.txt: its JPEGs need Pillow: pip install pillow"
 
 
@@ -249,12 +244,12 @@ class TestSentiment140:
 
     def write(self, folder, train=None, test=None):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in zip(posts.SENTIMENT_FILES, (train, test), strict=True):
+        for name, text in zip(official.SENTIMENT_FILES, (train, test), strict=True):
             (folder / name).write_bytes((self.rows if text is None else text).encode("latin-1"))
 
     def test_sentences_are_numbered_and_neutral_ones_left_out(self, tmp_path, monkeypatch):
         self.write(tmp_path / "sentiment140", test=self.rows + '"2","1","d","q","u","so so"\n')
-        read = partial(posts.read_sentiment140, minimum_count=1, length=4)
+        read = partial(official.read_sentiment140, minimum_count=1, length=4)
         source = datasets._SOURCES["sentiment140"]
         monkeypatch.setitem(datasets._SOURCES, "sentiment140", replace(source, read=read))
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
@@ -264,8 +259,8 @@ class TestSentiment140:
         assert data.features[1, 0] == 2  # "again", the most frequent word
         assert data.features[1, 3] == 0  # padding
         assert data.vocabulary == 2 + len({"again", '"again"', "café", "closed,", "good", "is"})
-        rare = posts.read_sentiment140(
-            files_in(tmp_path / "sentiment140", posts.SENTIMENT_FILES), minimum_count=1, words=1
+        rare = official.read_sentiment140(
+            files_in(tmp_path / "sentiment140", official.SENTIMENT_FILES), minimum_count=1, words=1
         )
         assert rare["vocabulary"] == 3
         assert set(rare["features"].ravel().tolist()) == {0, 1, 2}
@@ -283,14 +278,14 @@ class TestSentiment140:
     def test_others_are_refused_with_the_line(self, tmp_path, text, reason):
         self.write(tmp_path, train=text)
         with pytest.raises(UnreadableFile) as caught:
-            posts.read_sentiment140(files_in(tmp_path, posts.SENTIMENT_FILES))
+            official.read_sentiment140(files_in(tmp_path, official.SENTIMENT_FILES))
         assert reason in str(caught.value)
-        assert posts.SENTIMENT_FILES[0] in str(caught.value)
+        assert official.SENTIMENT_FILES[0] in str(caught.value)
 
     def test_half_an_archive_is_refused(self, tmp_path):
         self.write(tmp_path)
-        path = tmp_path / posts.SENTIMENT_FILES[0]
+        path = tmp_path / official.SENTIMENT_FILES[0]
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes() * 50)[:60])
         path.unlink()
-        said = refused(posts.read_sentiment140, tmp_path, posts.SENTIMENT_FILES)
-        assert said.startswith(posts.SENTIMENT_FILES[0] + ".gz: ")
+        said = refused(official.read_sentiment140, tmp_path, official.SENTIMENT_FILES)
+        assert said.startswith(official.SENTIMENT_FILES[0] + ".gz: ")

@@ -15,7 +15,7 @@ from bonafed import InvalidValue
 from bonafed.errors import UnreadableFile
 from bonafed.learning.data import datasets
 from bonafed.learning.data.datasets import load
-from bonafed.learning.data.real_federations import heart, stroke
+from bonafed.learning.data.real_federations import hospitals
 from bonafed.learning.data.real_federations.choices import FEDERATIONS, KEYS, chosen
 from bonafed.learning.data.real_federations.tables import Answer, Measure, every_fifth
 from bonafed.learning.sections import Data
@@ -168,7 +168,9 @@ class TestReading:
             "RDEF3": "C",
         }  # fmt: skip
         unknown = [row | {"OCCODE": code} for code in ("0", "8", "9")]
-        (tmp_path / stroke.FILE).write_text(natural.stroke_table([row, *unknown, row | {"OCCODE": "3"}]))
+        (tmp_path / hospitals.STROKE_FILE).write_text(
+            natural.stroke_table([row, *unknown, row | {"OCCODE": "3"}])
+        )
         data = load("ist", folder=tmp_path)
         assert (data.labels.tolist(), data.owners) == ([1, 0], ("hospital 017",))
         told = dict(zip(data.columns, data.features[0].tolist(), strict=True))
@@ -273,14 +275,14 @@ class TestRefusing:
     )
     def test_an_impossible_cell_is_named_with_its_line(self, tmp_path, column, cell, rule):
         row = natural.stroke_patient(np.random.default_rng(0), 1, "UK")
-        (tmp_path / stroke.FILE).write_text(natural.stroke_table([row, row | {column: cell}]))
+        (tmp_path / hospitals.STROKE_FILE).write_text(natural.stroke_table([row, row | {column: cell}]))
         with pytest.raises(UnreadableFile) as caught:
             load("ist", folder=tmp_path)
         assert str(caught.value).startswith(f"{tmp_path}/IST.csv, line 3: {rule}")
 
     def test_a_trial_without_known_outcomes(self, tmp_path):
         row = natural.stroke_patient(np.random.default_rng(0), 1, "UK") | {"OCCODE": "0"}
-        (tmp_path / stroke.FILE).write_text(natural.stroke_table([row]))
+        (tmp_path / hospitals.STROKE_FILE).write_text(natural.stroke_table([row]))
         with pytest.raises(UnreadableFile, match="at least one patient whose outcome is known, got none"):
             load("ist", folder=tmp_path)
 
@@ -299,7 +301,7 @@ class TestRefusing:
 
 def test_a_download_keeps_the_files_as_they_were_published(empty_home, monkeypatch):  # noqa: F811  # likewise
     natural.write_heart(empty_home / "made", sizes=(60, 60, 60, 60), missing=0.1)
-    files = {file: (empty_home / "made" / file).read_bytes() for file in heart.HOSPITALS}
+    files = {file: (empty_home / "made" / file).read_bytes() for file in hospitals.HOSPITALS}
     server = serve(monkeypatch, "heart", files)
     complete = load("heart")
     everybody = load("heart", choices={"patients": "all"})
@@ -332,7 +334,9 @@ class TestRealFiles:
         found = np.round(data.test_features[:, tested] * (10, 20) + (50, 130)).astype(int).tolist()
         pinned = hashlib.sha256(repr(found).encode()).hexdigest()[:16]
         assert pinned == "e18ebb976132a0be"  # whatever the version of scikit-learn
-        assert found == [tested for file in heart.HOSPITALS for tested in flamby(real_data("heart"), file)]
+        assert found == [
+            tested for file in hospitals.HOSPITALS for tested in flamby(real_data("heart"), file)
+        ]
         everybody = load("heart", folder=real_data("heart"), choices={"patients": "all"})
         assert len(everybody.labels) + len(everybody.test_labels) == 920
 

@@ -13,7 +13,6 @@ from bonafed.mechanisms.jsam import (
     admit,
     allocate,
     allocate_unequal,
-    allocate_with_floor,
     complete_information,
     eta_for_budget,
     eta_for_expected_budget,
@@ -62,7 +61,6 @@ def expected(**changes):
 
 ALLOCATIONS = {
     "allocate": lambda v=V, eta=1.0, q=1.0: allocate(v, eta, q),
-    "allocate_with_floor": lambda v=V, eta=1.0, q=1.0: allocate_with_floor(v, eta, q, 0.1),
     "allocate_unequal": lambda v=V, eta=1.0, q=1.0: allocate_unequal(v, [2, 3, 5], eta, q),
 }
 
@@ -100,8 +98,6 @@ def test_what_every_allocation_refuses(name, arguments, said):
             lambda: allocate([2.0, 1.0], 1, 1, "printed"),
             "virtual_costs must be increasing for the printed algorithm, got 1 at position 1",
         ),
-        (lambda: allocate_with_floor(V, 1, 1, -0.1), "floor must not be negative, got -0.1"),
-        (lambda: allocate_with_floor(V, 1, 1, 0.4), "floor must be at most 1/N = 0.333333, got 0.4"),
         (lambda: allocate_unequal(V, [5, 5], 1, 1), "sizes must have 3 values, got 2"),
         (
             lambda: allocate_unequal(V, [5, 2.5, 5], 1, 1),

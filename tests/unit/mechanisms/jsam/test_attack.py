@@ -8,8 +8,8 @@ import pytest
 
 from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
+from bonafed.mechanisms.jsam.allocation import algorithm_1
 from bonafed.mechanisms.jsam.controls import ClippedMechanism, PayAsBid, PrintedMechanism
-from bonafed.mechanisms.jsam.printed import algorithm_1
 
 FEW = ["--clients", "5", "--profiles", "2", "--points", "21"]
 

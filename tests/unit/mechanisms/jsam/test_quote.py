@@ -53,7 +53,7 @@ def test_quote_shows_terms_money_and_baselines(quote):
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--max-epsilon", "1"], ["--sizes", "sizes.csv"], ["--fairness-floor", "0.01"]]
+    "more", [[], ["--max-epsilon", "1"], ["--sizes", "sizes.csv"], ["--variant", "printed"]]
 )
 def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
     sizes_in_a_file([3, 1, 2, 2, 4])
@@ -290,15 +290,6 @@ def test_sizes_count_among_those_admitted(quoted):
     assert said["comparison"][1]["objective"] >= said["objective"]
 
 
-def test_a_fairness_floor_has_a_price(quoted):
-    said = quoted(*ONE, "--fairness-floor", "0.01")
-    fair = jsam.allocate_with_floor(2 * np.array(COSTS), 1, 1, 0.01)
-    assert min(column(said, "selection")) == pytest.approx(0.01)
-    assert said["price_of_floor"] == fair.price > 0
-    free, floored = (row["objective"] for row in said["comparison"])
-    assert floored - free == pytest.approx(fair.price)
-
-
 def test_the_printed_algorithm_beside_the_exact_one(quote, quoted):
     Path("mixed.csv").write_text("".join(f"{c}\n" for c in reversed(COSTS)))
     words = [*PRIOR, "--reports", "mixed.csv", "--noise-scale", "1", "--eta", "0.1", "--variant", "printed"]
@@ -312,7 +303,7 @@ def test_the_printed_algorithm_beside_the_exact_one(quote, quoted):
 
 def test_plots_with_and_without_payments(quote):
     assert quote(*ONE, "--plot", "a.png")[0] == 0
-    assert quote(*ONE, "--fairness-floor", "0.01", "--plot", "b.svg")[0] == 0
+    assert quote(*ONE, "--variant", "printed", "--plot", "b.svg")[0] == 0
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     assert Path("b.svg").read_bytes().startswith(b"<?xml")
 
@@ -365,8 +356,8 @@ BAD = [
     ([*ONE, "--max-epsilon", "0"], "max_epsilon must be positive, got 0.0"),
     ([*ONE, "--max-epsilon", "1e-200"], "max_epsilon must be between 1e-50 and 1e+50, got 1e-200"),
     (
-        [*ONE, "--max-epsilon", "1", "--fairness-floor", "0"],
-        "--max-epsilon must not be given with --fairness-floor, which has no payments, got 1",
+        [*ONE, "--max-epsilon", "1", "--variant", "printed"],
+        "--max-epsilon must not be given with --variant printed, which has no payments, got 1",
     ),
     (
         [*FIVE, "--expected-budget", "9", "--max-epsilon", "1"],
@@ -378,8 +369,6 @@ BAD = [
     ([*NO_NOISE, *PARTS, "--c2", "1e300"], "noise_scale must be finite, got inf"),
     ([*ONE, "--members", "6"], "members must be at most the number of clients admitted, 5, got 6"),
     ([*ONE, "--members", "0"], "members must be a whole number of at least 1, got 0"),
-    ([*ONE, "--fairness-floor", "0.3"], "fairness_floor must be at most 1/N = 0.2, got 0.3"),
-    ([*ONE, "--fairness-floor", "-0.1"], "fairness_floor must not be negative, got -0.1"),
     ([*ONE, "--sizes", "half.csv"], "--sizes must be whole numbers of records, got 0.1 at position 0"),
     ([*ONE, "--sizes", "four.csv"], "--sizes must hold 5 sizes, one per client, got 4"),
     ([*ONE, "--sizes", "zero.csv"], "--sizes must be positive, got 0 at position 1"),
@@ -404,12 +393,12 @@ BAD = [
     ([*ONE, "--variant", "printed", "--grid", "2"], "grid must be between 0 and 1, got 2.0"),
     ([*ONE, "--variant", "rough"], "variant must be one of exact, printed, got 'rough'"),
     (
-        [*ONE, "--fairness-floor", "0.1", "--variant", "printed"],
-        "--variant must not be given with --fairness-floor, got printed",
+        [*ONE, "--sizes", "five.csv", "--variant", "printed"],
+        "--variant must not be given with --sizes, got printed",
     ),
     (
-        [*FIVE, "--budget", "2", "--fairness-floor", "0.1"],
-        "--budget must not be given with --fairness-floor, which has no payments, got 2.0",
+        [*FIVE, "--budget", "2", "--variant", "printed"],
+        "--budget must not be given with --variant printed, which has no payments, got 2.0",
     ),
     (
         [*ONE, "--members", "2", "--variant", "printed"],

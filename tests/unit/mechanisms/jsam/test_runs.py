@@ -22,7 +22,7 @@ from .conftest import TABLES
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 MORE = ["jsam.clients_per_round=3", "training.batch_size=30", "training.steps=1"]
-CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+CONTRACT = ["sampling.prior=uniform:0.5,1.5", "sampling.total_budget=12"]
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 
 BAD = [

@@ -24,7 +24,7 @@ from bonafed.mechanisms.sampling.contracts import (
     read,
 )
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
-from bonafed.mechanisms.sampling.section import ContractSection
+from bonafed.mechanisms.sampling.section import SamplingSection
 from bonafed.mechanisms.sampling.slice import SLICE
 from bonafed.sections import section_from
 
@@ -124,9 +124,9 @@ def test_a_commitment_makes_it_another_contract(contract):
 
 
 def test_the_table_of_a_config_is_one(contract):
-    section = section_from(ContractSection, "contract", contract.table())
+    section = section_from(SamplingSection, "sampling", contract.table())
     assert section.total_budget == 60.0
-    assert section_from(ContractSection, "contract", section.table()) == section
+    assert section_from(SamplingSection, "sampling", section.table()) == section
 
 
 def test_what_a_participant_signs_has_everything(contract):
@@ -242,31 +242,31 @@ def test_the_audit_of_a_run_finds_no_lie_but_where_costs_are_believed(contract):
 
 def test_it_is_compared_where_there_is_money_and_a_belief():
     table = SLICE.compare(Common(None, budget=60.0, costs=BELIEF))
-    assert section_from(ContractSection, "contract", table).total_budget == 60.0
+    assert section_from(SamplingSection, "sampling", table).total_budget == 60.0
     assert "needs a budget" in SLICE.compare(Common(None))
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"scheme": "cheap"}, "contract.scheme must be one of optimal, uniform, complete information, pri"),
-        ({"prior": None}, "contract.prior is required for optimal"),
-        ({"scheme": "prior-free"}, "contract.prior must not be given unless scheme is optimal or uniform"),
-        ({"scheme": "prior-free", "prior": None}, "contract.highest is required for prior-free"),
-        ({"highest": 1.0}, "contract.highest must not be given unless scheme is prior-free"),
+        ({"scheme": "cheap"}, "sampling.scheme must be one of optimal, uniform, complete information, pri"),
+        ({"prior": None}, "sampling.prior is required for optimal"),
+        ({"scheme": "prior-free"}, "sampling.prior must not be given unless scheme is optimal or uniform"),
+        ({"scheme": "prior-free", "prior": None}, "sampling.highest is required for prior-free"),
+        ({"highest": 1.0}, "sampling.highest must not be given unless scheme is prior-free"),
         (
             {"scheme": "uniform", "confidence": 0.9},
-            "contract.confidence must not be given unless scheme is",
+            "sampling.confidence must not be given unless scheme is",
         ),
-        ({"decimals": 12}, "contract.decimals must not exceed 9"),
-        ({"coins": "fair"}, "contract.coins must be one of seed, verifiable"),
+        ({"decimals": 12}, "sampling.decimals must not exceed 9"),
+        ({"coins": "fair"}, "sampling.coins must be one of seed, verifiable"),
         ({"total_budgt": 3}, "did you mean total_budget"),
     ],
 )
 def test_sections_that_make_no_sense_are_refused(table, message):
     with pytest.raises(InvalidValue, match=message):
         section_from(
-            ContractSection, "contract", {"prior": "uniform:0.5,1.5", "total_budget": 9.0, **table}
+            SamplingSection, "sampling", {"prior": "uniform:0.5,1.5", "total_budget": 9.0, **table}
         )
 
 

@@ -13,7 +13,7 @@ from bonafed.mechanisms.protocol import Agreement, Turns
 from bonafed.mechanisms.sampling import complete_information, plan
 from bonafed.mechanisms.sampling import mechanism as sampled
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates
-from bonafed.mechanisms.sampling.section import ContractSection
+from bonafed.mechanisms.sampling.section import SamplingSection
 
 BELIEF = Uniform(0.5, 1.5)
 COSTS = sampled.draw_costs(BELIEF, 30, seed=4)
@@ -21,7 +21,7 @@ NAMES = tuple(map(str, range(30)))
 
 
 def terms(scheme="optimal", budget=1500.0, **options):
-    section = ContractSection(budget, BELIEF, scheme, **options)
+    section = SamplingSection(budget, BELIEF, scheme, **options)
     reports = dict(zip(NAMES, COSTS.tolist(), strict=True))
     return sampled.plan_contract(section, 30, 100).settle(reports)
 
@@ -90,7 +90,7 @@ def test_costs_come_from_the_prior_and_the_seed():
 
 
 def rules(**options):
-    section = ContractSection(1500.0, **options)
+    section = SamplingSection(1500.0, **options)
     anybody = SimpleNamespace(question=SimpleNamespace(names=()))  # a contract that lists no names
     return sampled.SamplingRules(SimpleNamespace(own=section), anybody, None)
 
@@ -105,7 +105,7 @@ def test_simulated_costs_may_be_drawn_from_what_nobody_believes():
         assert np.array_equal(rules(**options, cost_seed=3).question.simulate(50), drawn)
     believed = rules(prior=BELIEF, cost_seed=3).question.simulate(50)
     assert np.array_equal(believed, sampled.draw_costs(BELIEF, 50, seed=3))
-    section = ContractSection(1500.0, BELIEF, costs=skewed)
+    section = SamplingSection(1500.0, BELIEF, costs=skewed)
     assert section.table()["costs"] == skewed.to_json()
 
 

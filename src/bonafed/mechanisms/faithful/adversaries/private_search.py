@@ -28,7 +28,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Kind
 from bonafed.errors import InvalidValue
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.clusters import Clusters
 from bonafed.mechanisms.faithful.private import private_faithful

@@ -51,7 +51,8 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import Diverged, InvalidValue
-from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
+from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.adversaries.one_against_all import play

@@ -12,7 +12,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam import allocate
-from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.thresholds import inner
 from bonafed.papers.claim import Check, Claim, Estimate, Results, Row, at_least, at_most, number
 from bonafed.sections import Section, flag, key
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed import checks
-from bonafed.mechanisms.jsam.inner import budgets
+from bonafed.mechanisms.jsam.thresholds import budgets
 from bonafed.papers.claim import Check, Claim, Estimate, Results, Row, at_least, at_most, number
 from bonafed.sections import Section, key
 

@@ -1,39 +1,56 @@
-"""Readers of photographs in the formats that their authors publish: SVHN, CIFAR-100, Tiny-ImageNet.
+"""Readers of the formats that authors publish: SVHN, CIFAR-100, Tiny-ImageNet, Sentiment140.
 
 Like those in `bonafed.learning.data.formats` they return arrays by name and refuse whatever violates the
-format with the file and the rule. Nothing is read before its size is known to fit, and no file but those
-that the format has, wherever a name or a link in it points.
+format with the file, the rule and, for text, the line. Nothing is read before its size is known to fit, and
+no file but those that the format has, wherever a name or a link in it points.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
 import stat
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import partial
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy  # its submodules load on first use
 from numpy.typing import NDArray
 
 from bonafed.errors import UnreadableFile
-from bonafed.learning.data.archives import Header, read_bytes
-from bonafed.learning.data.formats import Arrays, Bytes, check_classes
-from bonafed.learning.data.matlab_format import read_matrices
+from bonafed.learning.data.archives import opened, read_bytes
+from bonafed.learning.data.formats import UNKNOWN, Arrays, Bytes, check_classes, token_rows, word_numbers
+from bonafed.reports import Row, rows_in
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
+
+class Published(NamedTuple):
+    """A file as its authors publish it."""
+
+    size: int  # in bytes
+    digest: str  # SHA-256, in hex
+
+
+SVHN_PUBLISHED = {
+    "train_32x32.mat": Published(
+        182_040_794, "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"
+    ),
+    "test_32x32.mat": Published(
+        64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"
+    ),
+}
+SVHN_FILES = tuple(SVHN_PUBLISHED)
 CIFAR100_FILES = ("train.bin", "test.bin")
 CIFAR100_FOLDER = "cifar-100-binary"  # what the official archive unpacks to
 TINY_FILES = ("wnids.txt", "val/val_annotations.txt")
 TINY_FOLDER = "tiny-imagenet-200"
-_MOST_DIGITS = 100_000  # images in a file of SVHN; the larger one has 73,257
 _TINY_SIDE = 64  # pixels
 _LONGEST_IMAGE = 2**20  # bytes of a JPEG of that size
 _LONGEST_LIST = 2**22  # bytes of a list of classes or of annotations; the official ones have 0.4 million
@@ -42,39 +59,28 @@ _TEST_IMAGE = re.compile(r"val_[0-9]{1,9}\.JPEG")
 
 
 def read_svhn(files: Mapping[str, Path]) -> Arrays:
-    """Street View House Numbers, cropped digits: bytes X (32, 32, 3, n), and y (n, 1), where 10 is a 0."""
+    """Street View House Numbers, cropped digits: bytes X (32, 32, 3, n), and y (n, 1), where 10 is a 0.
+
+    A few damaged bytes can crash SciPy's reader, so it sees the published files only, known by SHA-256.
+    """
     arrays: Arrays = {}
     for prefix, file in zip(("", "test_"), SVHN_FILES, strict=True):
-        path = files[file]
-        content = read_matrices(path, ("X", "y"), partial(_require_digits, path))
-        images, labels = content["X"], content["y"][:, 0]
-        if len(labels) != images.shape[3]:
-            rule = f"must hold a label in y for each of {images.shape[3]} images in X"
-            raise UnreadableFile(path, f"{rule}, got {len(labels)}")
-        bad = np.flatnonzero((labels < 1) | (labels > 10))
-        if bad.size:
-            rule = f"labels must be 1 to 10, got {labels[bad[0]]} for sample {bad[0]}"
-            raise UnreadableFile(path, rule)
-        arrays[f"{prefix}features"] = images.transpose(3, 2, 0, 1)
-        arrays[f"{prefix}labels"] = (labels % 10).astype(np.int64)
+        stream: Any = io.BytesIO(_published(files[file], SVHN_PUBLISHED[file]))  # SciPy's types want a path
+        content = scipy.io.loadmat(stream)
+        arrays[f"{prefix}features"] = content["X"].transpose(3, 2, 0, 1)
+        arrays[f"{prefix}labels"] = (content["y"][:, 0] % 10).astype(np.int64)
     return arrays
 
 
-def _require_digits(path: Path, name: str, header: Header) -> None:
-    """Refuse by its header what is no array of SVHN."""
-    shape, got = header.shape, " x ".join(map(str, header.shape))
-    if name == "X":
-        fits, form, samples = len(shape) == 4 and shape[:3] == (32, 32, 3), "32 x 32 x 3 x n", shape[-1]
-        kinds, numbers = "u1", "bytes"
-    else:
-        fits, form, samples = len(shape) == 2 and shape[1] == 1, "n x 1", shape[0]
-        kinds, numbers = "i1 i2 i4 i8 u1 u2 u4 u8", "whole numbers"
-    if not fits:
-        raise UnreadableFile(path, f"{name} must be of shape {form}, got {got}")
-    if samples > _MOST_DIGITS:
-        raise UnreadableFile(path, f"{name} must be of at most {_MOST_DIGITS:,} images, got {samples:,}")
-    if header.dtype.str[1:] not in kinds.split():
-        raise UnreadableFile(path, f"{name} must hold {numbers}, got {header.dtype}")
+def _published(path: Path, known: Published) -> bytes:
+    """The content of a file that must be the published one."""
+    content = read_bytes(path, known.size)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != known.digest:
+        size = f"{len(content):,} bytes" if len(content) <= known.size else "more"
+        rule = f"must be the published file, {known.size:,} bytes with the SHA-256 {known.digest}"
+        raise UnreadableFile(path, f"{rule}, got {size}" + f" with {digest}" * (len(content) == known.size))
+    return content
 
 
 def read_cifar100(files: Mapping[str, Path], records: Sequence[int] = (50_000, 10_000)) -> Arrays:
@@ -239,3 +245,91 @@ def _lines(path: Path) -> list[str]:
         return content.decode("ascii").split("\n")[: None if content[-1:] != b"\n" else -1]
     except UnicodeDecodeError as error:
         raise UnreadableFile(path, f"not ASCII text ({error})") from error
+
+
+SENTIMENT_FILES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
+_POLARITY = {"0": 0, "4": 1}  # and 2, neutral, which is among the test sentences only
+_COLUMNS, _SENTENCE = 6, 5  # how many, and which is the text
+_LONGEST_ROW = 2**14  # characters; a post has some hundreds
+_LONGEST_TABLE = 2**29  # characters; the larger official one has 239 million
+
+
+def read_sentiment140(
+    files: Mapping[str, Path], length: int = 40, minimum_count: int = 5, words: int = 20_000
+) -> Arrays:
+    """Sentiment140, two classes: Latin-1 tables without a header, polarity (0, 2 or 4), id, date, query,
+    user, text. Negative (0) is class 0, positive (4) class 1; neutral test sentences (2) are left out.
+
+    Tokens are as for SST, of the `words` most frequent words that occur at least `minimum_count` times;
+    sentences are padded, or cut, at the end to `length` tokens.
+    """
+    train, labels = _posts(files[SENTIMENT_FILES[0]], neutral=False)
+    test, test_labels = _posts(files[SENTIMENT_FILES[1]], neutral=True)
+    numbers = word_numbers(train, minimum_count, words)
+    return {
+        "features": token_rows(train, numbers, length),
+        "labels": labels,
+        "test_features": token_rows(test, numbers, length),
+        "test_labels": test_labels,
+        "vocabulary": np.array(UNKNOWN + 1 + len(numbers)),
+    }
+
+
+def _posts(path: Path, *, neutral: bool) -> tuple[list[list[str]], NDArray[np.int64]]:
+    """The words of every sentence that is not neutral, and its class."""
+    sentences, labels = [], []
+    once: dict[str, str] = {}  # a word is kept once, however often it is written
+    for line, row in _table(path):
+        if len(row) != _COLUMNS:
+            raise UnreadableFile(path, f"must have {_COLUMNS} columns, got {len(row)}", line)
+        if row[0] == "2" and neutral:
+            continue
+        if row[0] not in _POLARITY:
+            allowed = "0, 2 or 4" if neutral else "0 or 4"
+            raise UnreadableFile(path, f"polarity must be {allowed}, got {row[0][:20]!r}", line)
+        labels.append(_POLARITY[row[0]])
+        sentences.append([once.setdefault(word, word) for word in row[_SENTENCE].lower().split()])
+    if not sentences:
+        raise UnreadableFile(path, "must hold sentences, got none")
+    return sentences, np.array(labels, np.int64)
+
+
+def _table(path: Path) -> Iterator[Row]:
+    """Lines and rows of a table in Latin-1."""
+    with opened(path) as stream, io.TextIOWrapper(stream, "latin-1", newline="") as text:
+        lines = _Lines(path, text)
+        try:
+            for row in rows_in(lines, path):
+                lines.row_ended()
+                yield row
+        except (OSError, EOFError, zlib.error) as error:
+            raise UnreadableFile(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+class _Lines:
+    """The lines of a text; a row may go over several of them, but not for long."""
+
+    def __init__(self, path: Path, text: io.TextIOWrapper) -> None:
+        self._path, self._text = path, text
+        self._number = 0  # of the line read last
+        self._row = self._table = 0  # characters of the row so far, and of the whole table
+
+    def row_ended(self) -> None:
+        """What follows belongs to the next row."""
+        self._row = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(_LONGEST_ROW + 1):
+            self._number += 1
+            self._row += len(line)
+            self._table += len(line)
+            if self._row > _LONGEST_ROW:
+                rule = f"a row must have at most {_LONGEST_ROW:,} characters, got more"
+                raise UnreadableFile(self._path, rule, self._number)
+            if self._table > _LONGEST_TABLE:
+                rule = f"must have at most {_LONGEST_TABLE:,} characters, got more"
+                raise UnreadableFile(self._path, rule, self._number)
+            if "\0" in line:
+                rule = "must be text in Latin-1, got a character of code 0"
+                raise UnreadableFile(self._path, rule, self._number)
+            yield line

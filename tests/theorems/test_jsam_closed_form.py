@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import noise_scale, objective
-from bonafed.mechanisms.jsam.inner import Terms, budgets, inner, total_and_rest
+from bonafed.mechanisms.jsam.thresholds import Terms, budgets, inner, total_and_rest
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import powers_of_ten
 

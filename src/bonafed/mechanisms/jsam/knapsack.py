@@ -37,8 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import inner
-from bonafed.mechanisms.jsam.ladder import Ints
+from bonafed.mechanisms.jsam.thresholds import Ints, inner
 
 TIED = 1e-12  # relative: objectives this close may differ by rounding only
 

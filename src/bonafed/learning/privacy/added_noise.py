@@ -1,18 +1,32 @@
-"""What computed noise costs of a promise that ideal noise would keep.
+"""Noise that is added: what computing it costs of a promise, and noise of which every client adds a share.
 
 Noise is computed in double precision and rounded to a grid (`bonafed.learning.noise`). The probability of
 every release is then that of the ideal mechanism up to a factor of 1 +- eta (`relative_error`), and over n
 noisy numbers these errors add up to little more than eta sqrt(n); `docs/decisions/0010-secret-noise.md` has
 the proof. `reserve` deducts that from (epsilon, delta), and `covering` calibrates noise for the rest.
+
+A sum may carry noise of which nobody knows all (theory P8). Where a sum is computed without showing single
+answers, nobody is there to add the noise, and each of n clients adds normal noise of its own. Independent
+variances add up. Up to d clients may drop out before the sum is made, and up to c of the others may tell an
+attacker what they added, which takes it off again. What is left comes from n - d - c clients at least, so
+with
+
+    variance of a share  =  s^2/(n - d - c)
+
+the sum carries s^2 or more, whoever these are. If nobody drops out it carries n/(n - d - c) as much as it
+needs, which is the price of the margin.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
 _HALF_ULP = 2.0**-53
@@ -84,3 +98,46 @@ def covering(
         return first
     left = reserve(epsilon, delta, numbers, reach / first)  # more noise only shortens the reach
     return ideal(left.epsilon, left.delta)
+
+
+def sd_of_share(sd: float, clients: int, *, dropouts: int = 0, colluders: int = 0) -> float:
+    """Standard deviation of the noise that each of so many clients adds, for sd on the sum at least.
+
+    >>> sd_of_share(6.0, 12, dropouts=2, colluders=1)
+    2.0
+    """
+    return checks.positive("sd", sd) / math.sqrt(_certain(clients, dropouts, colluders))
+
+
+def variance_inflation(clients: int, *, dropouts: int = 0, colluders: int = 0) -> float:
+    """The variance on the sum if nobody drops out, over the one that is needed: n/(n - d - c).
+
+    >>> variance_inflation(50, dropouts=5, colluders=5)
+    1.25
+    """
+    return checks.whole("clients", clients) / _certain(clients, dropouts, colluders)
+
+
+def _certain(clients: int, dropouts: int, colluders: int) -> int:
+    """Clients whose noise is on the sum and known to nobody else, at least."""
+    n = checks.whole("clients", clients)
+    for name, number in (("dropouts", dropouts), ("colluders", colluders)):
+        checks.whole(name, number, at_least=0)
+    if dropouts + colluders >= n:
+        rule = f"must leave one of {n} clients whose noise is certain and secret"
+        raise InvalidValue("dropouts", rule, f"{dropouts}, and {colluders} colluders")
+    return n - dropouts - colluders
+
+
+class Releases(Protocol):
+    """Adds noise to successive values (`bonafed.learning.noise.SecretReleases`)."""
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """Values with noise of standard deviation sd on each."""
+
+
+def released(noise: np.random.Generator | Releases, values: Floats, sd: float) -> Floats:
+    """Values as they may be published; a generator, which can be seeded again, is for studies and tests."""
+    if isinstance(noise, np.random.Generator):
+        return np.asarray(values + sd * noise.standard_normal(np.shape(values)))
+    return noise.released(values, sd)

@@ -8,9 +8,8 @@ import torch
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models
-from bonafed.learning.data.augmentation import FARTHEST, VARIATIONS, vary
 from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.jobs import Job, Samples, in_steps, variations
+from bonafed.learning.engine.jobs import FARTHEST, VARIATIONS, Job, Samples, in_steps, variations, vary
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially

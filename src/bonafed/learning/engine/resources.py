@@ -1,4 +1,4 @@
-"""Memory for intermediate results that is reused from step to step.
+"""Threads and memory of PyTorch: one thread where digits must not depend on cores, and reused memory.
 
 A step of a group of clients writes some 20 arrays of megabytes each. Allocating and freeing them in every
 step costs more in page faults than in arithmetic. Inside `reused_memory()` the same owner gets the same
@@ -15,6 +15,22 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Inside, every PyTorch call runs on one thread, so that digits do not depend on the number of cores.
+
+    Nor does the time: for a small product, threads wait for each other longer than the product takes, and
+    a hundred times as long if the other cores are busy.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 _Arrays = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the last array made from it
 _thread = threading.local()
