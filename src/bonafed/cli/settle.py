@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bonafed import checks
 from bonafed.cli.options import Json, whole_number
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.protocol import Drawn
 from bonafed.presentation import terminal
+from bonafed.reports import read_reports
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
@@ -48,7 +52,6 @@ def settle(
     """
     exactly_one(reports=reports, draw=draw)
     terminal.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
-    from bonafed.mechanisms.contracts.files import read_contract
 
     contract = read_contract(contract_file)
     values = _draw(contract, draw) if reports is None else _read(contract, reports)
@@ -61,15 +64,12 @@ def settle(
 
 
 def _read(contract: Contract, path: Path) -> Reports:
-    from bonafed.reports import read_reports
 
     return read_reports(path, contract.question.name)
 
 
 def _draw(contract: Contract, seed: int | None) -> Reports:
     """What clients would state if the contract's beliefs about them were right."""
-    from bonafed import checks
-    from bonafed.mechanisms.protocol import Drawn
 
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:
