@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
 from bonafed.economics.claims import all_hold
@@ -12,8 +13,6 @@ from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.contracts import SamplingContract, prior_free_contract
 from bonafed.runs import coins, config, folder, prepare, training
-
-from .conftest import TABLES
 
 PAID = ("training.rounds=12", "sampling.prior=uniform:0.5,1.5", "sampling.total_budget=24")
 FREE = (
