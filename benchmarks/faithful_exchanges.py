@@ -43,7 +43,8 @@ from bonafed.learning.data.datasets import load
 from bonafed.learning.federation import Federation, Reply, Slopes, Task, answer_shape
 from bonafed.learning.problems.convex import scaled_features
 from bonafed.learning.problems.federation import ProblemFederation
-from bonafed.mechanisms.faithful import Outcome, SoftmaxRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful import FaithfulOutcome, SoftmaxRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from bonafed.runs.config import read
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
@@ -137,10 +138,10 @@ def federation(agents: int, seed: int, most: int | None = None) -> Samples:
 def by_reports(problem: SoftmaxRegression, epsilon: float, way: str) -> Measured:
     """By one of our protocols."""
     clock, cpu = time.perf_counter(), time.process_time()
-    outcome = faithful(problem, epsilon=epsilon, variant=way)  # type: ignore[arg-type]
+    outcome = faithful(problem, rules=ProtocolRules(epsilon=epsilon, variant=way))  # type: ignore[arg-type]
     taken, used = time.perf_counter() - clock, time.process_time() - cpu
     counted = Counted(ProblemFederation.of(problem))
-    again = faithful(problem, counted, epsilon=epsilon, variant=way)  # type: ignore[arg-type]
+    again = faithful(problem, counted, rules=ProtocolRules(epsilon=epsilon, variant=way))  # type: ignore[arg-type]
     apart = float(np.abs(again.payments.amount - outcome.payments.amount).max())
     agree(apart <= 1e-9, f"{way}: the run that is counted differs by {apart:.1e}")
     if outcome.exchanges is not None:
@@ -154,7 +155,7 @@ def by_reports(problem: SoftmaxRegression, epsilon: float, way: str) -> Measured
     )  # fmt: skip
 
 
-def _errors(outcome: Outcome, exact: Floats) -> tuple[float, float]:
+def _errors(outcome: FaithfulOutcome, exact: Floats) -> tuple[float, float]:
     """The largest error of a payment, and what it may be; stops where a certificate does not hold."""
     amount, rest, integration = outcome.payments.amount, outcome.payments.error, outcome.integration_error
     inside = (amount - exact <= integration + 1e-12) & (exact - amount <= rest + integration + 1e-12)

@@ -7,6 +7,7 @@ Contracts under which honesty is every participant's best choice: designed, trie
     bonafed.audit(menu_or_mechanism, ...)        search for a profitable lie
     bonafed.verify(contract)                     check what somebody else published
     bonafed.compare(config, ...)                 one federation under every mechanism that applies
+    bonafed.register(slice)                      a mechanism of your own, for this session
 
 Importing this imports none of what trains; mechanisms and runs are loaded when they are used.
 """
@@ -32,7 +33,7 @@ from bonafed.economics import (
 from bonafed.errors import BonafedError, InvalidValue, NoSolution, ReportRefused, UnreadableFile
 
 if TYPE_CHECKING:
-    from bonafed.front import compare, read_contract, train, verify
+    from bonafed.front import compare, read_contract, register, train, verify
     from bonafed.mechanisms import faithful, jsam, rewards, sampling
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ __all__ = [
     "from_scipy",
     "jsam",
     "read_contract",
+    "register",
     "rewards",
     "sampling",
     "train",
@@ -66,7 +68,7 @@ __all__ = [
 ]
 
 _MECHANISMS = ("faithful", "jsam", "rewards", "sampling")
-_FRONT = ("compare", "read_contract", "train", "verify")
+_FRONT = ("compare", "read_contract", "register", "train", "verify")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@
     │   │   └── OldName                    nothing has this name any more: name, and its new name
     │   ├── InvalidValues                  several values break rules: all of them, told at once
     │   └── ReportRefused                  a report the published contract does not admit
+    ├── UnusablePlugin                     a mechanism of another package: which, whose and why
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
@@ -139,6 +140,17 @@ class ReportRefused(InvalidValue):
     """A report that the published contract does not admit."""
 
 
+class UnusablePlugin(BonafedError, UserWarning):
+    """A mechanism that another package offers cannot be used; says which package, and why.
+
+    It is a warning where the mechanism is passed over, and an error where it was asked for by name.
+    """
+
+    def __init__(self, package: str, name: str, reason: str) -> None:
+        self.package, self.name, self.reason = package, name, reason
+        super().__init__(f"mechanism {name} of package {package} cannot be used: {reason}")
+
+
 class UnreadableFile(BonafedError):
     """A file from outside does not parse; says where."""
 
@@ -244,7 +256,7 @@ class AskFailed(BonafedError):
     """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
 
     By exchanges `faithful(..., resume=error.standing)` goes on where this ended; by steps
-    `faithful(..., start=error.model, training_steps=those left)` does, of a problem without the agents of
+    `faithful(..., start=error.model)` with the steps left does, of a problem without the agents of
     `left_out`, if any.
     """
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bonafed.contracts.published import PublishedContract
 from bonafed.door import guard
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
 from bonafed.learning.federation import Federation
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import Config, Contract
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contract_files import read_contract
+from bonafed.mechanisms.protocol import Config, Slice
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from bonafed.runs.training import RunResult
 
 ConfigLike = Config | Mapping[str, Any] | str | Path  # tables by name, TOML text, or a file
-__all__ = ["compare", "read_contract", "train", "verify"]
+__all__ = ["compare", "read_contract", "register", "train", "verify"]
 
 
 @explained()
@@ -31,7 +33,7 @@ def train(
     *,
     data: Dataset | None = None,
     model: nn.Module | None = None,
-    contract: Contract | Path | str | None = None,
+    contract: PublishedContract | Path | str | None = None,
     reports: Mapping[str, float] | None = None,
     federation: Federation | None = None,
     folder: Path | str | None = None,
@@ -76,10 +78,20 @@ def compare(
     return compare_mechanisms(tables, dataset=data, module=model, folder=path)
 
 
-def verify(contract: Contract | Path | str) -> Sequence[Finding]:
+def verify(contract: PublishedContract | Path | str) -> Sequence[Finding]:
     """Check a published contract, a value or a file, without trusting whoever wrote it."""
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     return published.verify()
+
+
+def register(mechanism: Slice, *, summary: str = "", formats: Sequence[str] = ()) -> None:
+    """Let this session know a mechanism of your own, as if it were one of bonafed.
+
+    `formats` are those of its contract files. Registering a mechanism of the same name again replaces it,
+    so that a cell of a notebook can be run twice. A name, a table or a format that belongs to another
+    mechanism is refused. Commands and other processes need a package (docs/how-to/add-a-mechanism.md).
+    """
+    catalogue.register(mechanism, summary=summary, formats=formats)
 
 
 def _tables(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.contract_files import read_contract
 from tests.browser.conftest import inspected, whole
 
 CONFIG = """

@@ -29,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bonafed-campaign-", dir=quick) as workspace:
         tempfile.tempdir = workspace
         cases.warm()
-        kinds.add_posted_price()
+        kinds.add_price_lottery()
         kinds.data_file()
         if asked.replay is not None:
             return _replay(asked.replay)

@@ -40,7 +40,7 @@ def _hang() -> None:
 
 
 def _traceback() -> None:
-    from bonafed.mechanisms.contracts import files
+    from bonafed.mechanisms import contract_files as files
 
     def broken(_path: Path) -> dict[str, Any]:
         return {}["format"]

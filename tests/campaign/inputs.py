@@ -90,7 +90,6 @@ def _economics() -> Iterator[Input]:
         ("budget", ("--reports", "costs.csv", "--budget", "2")),
         ("expected", ("--clients", "4", "--expected-budget", "2")),
         ("cap", ("--reports", "costs.csv", "--eta", "5", "--max-epsilon", "3")),
-        ("printed", ("--reports", "costs.csv", "--eta", "5", "--variant", "printed", "--grid", "0.01")),
     ):
         prior = ("--noise-scale", "1", "--prior", "uniform:0,2")
         yield Input(f"quote jsam {name}", ("quote", "jsam", *prior, *words), costs, ("costs.csv",), 3)

@@ -119,7 +119,7 @@ _ALL = (
          run={"checkpoint_every": 1, "evaluate_every": 2}),
     Kind("rewards-cheat", {"rewards": {**_REWARDS, "measure": "cosine", "agents": ["1 free-ride"]}},
          run={"checkpoint_every": 2}),
-    Kind("posted-price", {"posted_price": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
+    Kind("price-lottery", {"price_lottery": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}
 WHOLLY = (
@@ -197,23 +197,28 @@ def repeatable() -> None:
     zipfile.time = SimpleNamespace(time=lambda: 0.0, localtime=lambda _now: midnight)  # type: ignore[attr-defined]
 
 
-def add_posted_price() -> None:
+def add_price_lottery() -> None:
     """Add the mechanism of the page on adding one to the catalogue of this process."""
     import importlib.util
     import sys
 
     from bonafed.mechanisms import catalogue
 
-    package = "bonafed.mechanisms.posted_price"
+    package = "bonafed.mechanisms.price_lottery"
     for name, file in ((package, "__init__.py"), (f"{package}.slice", "slice.py")):
-        path = ROOT / "docs" / "how-to" / "posted_price" / file
+        path = ROOT / "docs" / "how-to" / "price_lottery" / file
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     entry = catalogue.Entry(
-        "posted-price", "posted_price", "posted_price.slice", "a posted price", None, "audit"
+        "price-lottery",
+        "price_lottery",
+        "bonafed.mechanisms.price_lottery.slice",
+        "a price lottery",
+        None,
+        "audit",
     )
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 

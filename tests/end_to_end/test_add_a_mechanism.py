@@ -70,10 +70,10 @@ def test_every_command_of_the_page_runs(package, tmp_path):
         zip([" ".join(words) for words in commands], re.split(r"^\$ .*$", out, flags=re.M)[1:], strict=True)
     )
     for words, text in said.items():
-        assert "posted-price" in text or "wrote" in text, words
-    assert "54.00 spent of 60.00" in said["bonafed train posted-price.toml"]
+        assert "price-lottery" in text or "wrote" in text, words
+    assert "54.00 spent of 60.00" in said["bonafed train price-lottery.toml"]
     assert "a price for taking part" in said["bonafed audit --help"]
-    assert "Money for taking part in a round" in said["bonafed audit posted-price --help"]
+    assert "Money for taking part in a round" in said["bonafed audit price-lottery --help"]
     assert "FAILS" not in out
     for name in ("statement.png", "compare.png", "runs.png", "statement.csv"):
         assert (tmp_path / name).stat().st_size > 0
@@ -84,7 +84,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(package, tmp_path):
     config = tmp_path / "c.toml"
     shutil.copy(ADDED / "example.toml", config)
     start = "from bonafed.cli import main; main()"
-    longer = ["--set", "training.rounds=100", "--set", "posted_price.budget=270"]
+    longer = ["--set", "training.rounds=100", "--set", "price_lottery.budget=270"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     process = started(package, start, "train", str(config), *longer, "--folder", str(whole))
     _, err = process.communicate(timeout=300)

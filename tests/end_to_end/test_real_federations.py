@@ -35,7 +35,7 @@ KINDS = {  # the table [data], and how many clients the real one has
     "2,410 schools": ({"name": "schools", "study": "chem97"}, 2410),
 }
 # of invented clients: everything on classes, and on real targets what treats them differently
-QUICK = {"heart": ("fedavg", "sampling", "jsam", "faithful", "rewards", "posted-price")}
+QUICK = {"heart": ("fedavg", "sampling", "jsam", "faithful", "rewards", "price-lottery")}
 QUICK["schools"] = ("fedavg", "faithful", "rewards")
 # why a mechanism does not apply to some data: whatever else is refused is a mistake
 NOT_FOR = {("rewards", "schools"): "data.name must name data with classes: rewards are judged by accuracy"}
@@ -63,8 +63,8 @@ def every(quick):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 

@@ -9,7 +9,7 @@ from tests import natural
 from tests.end_to_end.test_documentation import ROOT, blocks
 from tests.end_to_end.test_real_federations import real_files
 
-from bonafed.learning.data import datasets
+from bonafed.learning.data import datasets, sources
 from bonafed.learning.data.real_federations import hospitals
 from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 
@@ -57,7 +57,7 @@ def test_the_rule_of_heart_is_that_of_the_code():
 
 def test_the_files_are_those_that_are_looked_for():
     named = re.findall(r"(?<=[`/])([\w.]+\.(?:data|csv))(?=`)", TEXT[TEXT.index("| file |") :])
-    wanted = [datasets._source(name, chosen(name, choices)).files for name, choices, _ in rows()]
+    wanted = [sources.source_of(name, chosen(name, choices)).files for name, choices, _ in rows()]
     assert set(named) == {file for files in wanted for file in files}
 
 

@@ -26,7 +26,7 @@ GROUPS = {
     "test_how_to": "page",
     "test_mechanisms": "clinics",
     "test_faults": "clinics",
-    "test_posted_price": "clinics",
+    "test_price_lottery": "clinics",
     "test_exchanges": "echo",
     "test_superlink": "echo",
     "test_hostile_app": "hostile",

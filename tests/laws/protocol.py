@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import torch
 
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import COVERED, NO_WORSE_ALONE, Kind, Statement
 from bonafed.errors import BonafedError
 from bonafed.learning.engine.programs import flat_parameters
-from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs import config as configs
 from bonafed.runs import folder as folders
 from bonafed.runs import log

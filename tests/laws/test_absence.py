@@ -1,4 +1,4 @@
-"""Every mechanism of the catalogue, and the posted price, with clients that do not answer.
+"""Every mechanism of the catalogue, and the price lottery, with clients that do not answer.
 
 Clients are reached by a function that leaves out answers by a script: one client in one round, in all, from
 some round on, everybody in a round. Absence never ends a run of a mechanism that can do without; it is
@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
 from bonafed.learning.functions import FunctionFederation
-from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -44,13 +44,13 @@ CASES = {
     "sampling, prior-free": ("sampling", PRIOR_FREE),
     "sampling, private": ("sampling", PRIVATE),
     "jsam, largest losses": ("jsam", LOSSES),
-    "posted-price, private": ("posted-price", PRIVATE),
+    "price-lottery, private": ("price-lottery", PRIVATE),
 }
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -157,7 +157,7 @@ def test_absence_is_skipped_named_and_not_paid(case, script):
         assert not any(record["releases"] for record in own)
 
 
-PAID = [case for case, (name, _) in CASES.items() if name in ("sampling", "jsam", "posted-price")]
+PAID = [case for case, (name, _) in CASES.items() if name in ("sampling", "jsam", "price-lottery")]
 
 
 @pytest.mark.parametrize("case", [case for case in PAID if "losses" not in case])

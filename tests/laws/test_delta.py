@@ -18,16 +18,15 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import Privacy
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.faithful.advice import PrivacyOptions
-from bonafed.mechanisms.faithful.promises import PromiseOptions
-from bonafed.mechanisms.faithful.report import AuditOptions as FaithfulAudit
+from bonafed.mechanisms.faithful.report import FaithfulAuditOptions
 from bonafed.mechanisms.faithful.report import audit as audit_faithful
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy
-from bonafed.mechanisms.jsam.attacking import AuditOptions as JsamAudit
+from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, PromiseOptions
+from bonafed.mechanisms.jsam.attacking import JsamAuditOptions as JsamAudit
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.options import NoiseOptions
-from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json
-from bonafed.mechanisms.jsam.quoting import QuoteOptions, quote
+from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.jsam.quoting import JsamQuoteOptions, quote
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
 from bonafed.remote.participant.policy import Policy
@@ -67,7 +66,7 @@ def with_a_delta():
 
 
 def _is_other(kind, name):
-    if kind is FaithfulAudit:
+    if kind is FaithfulAuditOptions:
         return name == "delta"
     return kind.__name__ in OTHERS
 
@@ -86,7 +85,7 @@ def of_jsam(kind, **rest):
 
 def quoted(delta):
     """By sizes, which are read from a file, not only by records."""
-    return of_jsam(QuoteOptions, prior=Uniform(0, 1), eta=1.0, clients=3)(delta)
+    return of_jsam(JsamQuoteOptions, prior=Uniform(0, 1), eta=1.0, clients=3)(delta)
 
 
 def compared(delta):
@@ -108,10 +107,10 @@ CASES = {  # every client has 25 records or so
     PrivacyOptions: lambda delta: PrivacyOptions(samples=25, delta=delta),
     PromiseOptions: lambda delta: PromiseOptions(samples=25, epsilon=1.0, delta=delta),
     NoiseOptions: lambda delta: of_jsam(NoiseOptions)(delta).noise(),
-    QuoteOptions: quoted,
+    JsamQuoteOptions: quoted,
     JsamAudit: of_jsam(JsamAudit),
-    FaithfulAudit: lambda delta: audit_faithful(
-        FaithfulAudit(samples=250, agents=10, delta=0.0, variant="private", beta=delta, trials=2)
+    FaithfulAuditOptions: lambda delta: audit_faithful(
+        FaithfulAuditOptions(samples=250, agents=10, delta=0.0, variant="private", beta=delta, trials=2)
     ),
 }  # fmt: skip
 
@@ -123,7 +122,9 @@ def test_every_delta_is_held_against_records(kind, item):
         with pytest.raises(InvalidValue, match="must be between 0 and 1, ends excluded"):
             check(item.name, value)
     assert is_required(item) or item.default is None or item.default <= 1e-5
-    least = 1 / 20 if kind is FaithfulAudit else 1 / 25  # its data are drawn: some have more than others
+    least = (
+        1 / 20 if kind is FaithfulAuditOptions else 1 / 25
+    )  # its data are drawn: some have more than others
     for delta in (2 * least, 0.5, 0.999):
         with pytest.raises(InvalidValue, match=r"(delta|beta) must be below 1/\d+, as a client holds"):
             CASES[kind](delta)
@@ -203,7 +204,7 @@ class TestWhereItIsSaid:
     def test_a_quote_by_sizes_is_of_the_smallest(self, tmp_path):
         file = tmp_path / "sizes.csv"
         file.write_text("client,size\nada,10\nben,400\n")
-        options = QuoteOptions(
+        options = JsamQuoteOptions(
             prior=Uniform(0, 1), eta=1.0, clients=2, sizes=file, noise_scale=1.0, delta=0.2, clip=1.0,
             rounds=5,
         )  # fmt: skip
@@ -215,7 +216,7 @@ class TestWhereItIsSaid:
         assert any("delta 0.01 is above" in str(block) for block in offer.document().blocks)
         data = {**offer.to_json(), "delta": 0.5}
         with pytest.raises(InvalidValue, match=r"contract.delta must be below 1/25,"):
-            contract_from_json(data)
+            JsamContract.from_json(data)
 
     def test_a_participant_holds_it_against_its_own_records(self):
         config = worlds.miniature("fedavg", *PRIVATELY, ("privacy", "delta", 0.01))

@@ -12,8 +12,15 @@ import pytest
 from bonafed.mechanisms.faithful import random_clusters
 from bonafed.mechanisms.faithful.adversaries.claims import verdicts
 from bonafed.mechanisms.faithful.adversaries.one_against_all import run_out
-from bonafed.mechanisms.faithful.adversaries.search import AgentData, Case, Charge, Terms, attack, prepare
-from bonafed.mechanisms.faithful.exchanges import Exchanges
+from bonafed.mechanisms.faithful.adversaries.search import (
+    AgentData,
+    AuditCase,
+    AuditTerms,
+    Charge,
+    attack,
+    prepare,
+)
+from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
 
 FAITHFUL, EFFICIENT, JOINING, BALANCED = (
     "faithfulness",
@@ -42,7 +49,7 @@ def holdings(kind, weights=None, seed=0):
 
 def terms(variant):
     groups = random_clusters(AGENTS, 2, np.random.default_rng(7)) if variant == "clusters" else ()
-    return Terms(variant, 1e-4, clusters=groups)
+    return AuditTerms(variant, 1e-4, clusters=groups)
 
 
 PROBLEMS = {
@@ -85,7 +92,7 @@ def test_no_claim_is_found_violated(variant, problem):
         assert found[claim].number <= found[claim].allowed
 
 
-class Threefold(Case):
+class Threefold(AuditCase):
     """Asks three times the payment: the model it trains is worth it to nobody, nor is the truth."""
 
     def charge(self, agent, model, reports=None):
@@ -93,7 +100,7 @@ class Threefold(Case):
         return Charge(3 * amount, above, below)
 
 
-class Refund(Case):
+class Refund(AuditCase):
     """Pays a constant to everybody: incentives as before, the server makes a loss."""
 
     def charge(self, agent, model, reports=None):
@@ -128,7 +135,7 @@ class Idle(Hasty):
 def impatient(kind, course):
     """A protocol by exchanges that stops its searches for payments early."""
 
-    class Early(Case):
+    class Early(AuditCase):
         def course(self, agents, check="gradients"):
             whole = super().course(agents, check)
             return course(**{name: getattr(whole, name) for name in whole.__dataclass_fields__})
@@ -139,7 +146,7 @@ def impatient(kind, course):
     return replace(early, truth=run_out(case.problem, early.course({})))
 
 
-class Credulous(Case):
+class Credulous(AuditCase):
     """Believes whatever it is answered, slopes as well."""
 
     def course(self, agents, check="gradients"):

@@ -33,8 +33,8 @@ OTHERS = [pytest.param(kind, marks=pytest.mark.deep) for kind in CONTRACTS if ki
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 

@@ -28,7 +28,7 @@ KINDS = {
     "jsam, expected budget": ("jsam", [("jsam", "eta", None), ("jsam", "expected_budget", 5.0)]),
     "jsam, hard budget": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "jsam, everybody needed": ("jsam", [("jsam", "scheme", "complete information")]),
-    "posted price": ("posted-price", []),
+    "price lottery": ("price-lottery", []),
 }
 SENTENCE = (
     "reports must come from all 6 clients, as the terms of each depend on them: wait for the others, or "
@@ -37,8 +37,8 @@ SENTENCE = (
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 

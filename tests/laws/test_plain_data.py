@@ -15,7 +15,6 @@ import pytest
 import bonafed
 from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import write_contract
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.presentation.documents import Column, Document, Table, plain
 from bonafed.runs import integrity, listing, pages
@@ -31,8 +30,8 @@ BELIEF = bonafed.Uniform(0.5, 1.5)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -133,7 +132,7 @@ def test_a_page_and_a_verification_of_a_contract_for_an_expected_budget(tmp_path
     page = pages.contract_page(CONTRACTS["expected budget"](), "contract.json")
     assert b"every check" in page.to_html()
     path = tmp_path / "contract.json"
-    write_contract(CONTRACTS["expected budget"](), path)
+    CONTRACTS["expected budget"]().write(path)
     said = json.loads(bonafed_cli("verify", str(path), "--json"))
     assert said["holds"] is True
     assert {type(finding["holds"]) for finding in said["findings"]} == {bool}

@@ -8,7 +8,7 @@ import pytest
 from bonafed.economics import prior_from_json
 from bonafed.errors import ReportRefused
 from bonafed.mechanisms.sampling import contract_from_json, optimal_menu, plan, uniform_menu
-from bonafed.mechanisms.sampling.published import publish
+from bonafed.mechanisms.sampling.published import SamplingContract
 from tests.laws.test_mechanism_laws import PRIORS
 
 MENUS = {
@@ -132,8 +132,8 @@ class TestMenus:
 
     def test_its_contract_survives_json_bit_by_bit(self, menu):
         contract = plan(menu.prior, menu.budget * 40, clients=8, rounds=5)
-        again = contract_from_json(json.loads(publish(contract).content))
-        assert publish(again).content == publish(contract).content
+        again = contract_from_json(json.loads(SamplingContract.of(contract).content))
+        assert SamplingContract.of(again).content == SamplingContract.of(contract).content
         menu, again = contract.menu, again.menu
         costs = np.linspace(menu.prior.low, menu.prior.high, 1001)
         for name in ("price", "expected_payment"):

@@ -1,6 +1,6 @@
 """Mechanisms that break a law of the protocol: a law that lets its own pass is broken itself.
 
-Each is a posted price, or a contract of sampling, with one thing done wrong.
+Each is a price lottery, or a contract of sampling, with one thing done wrong.
 """
 
 import json
@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics.claims import Finding
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.averaging import Averaging
-from bonafed.mechanisms.protocol import Attack, Turns
+from bonafed.mechanisms.protocol import Attack
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -24,8 +25,8 @@ PRIVATE = [("privacy", key, value) for key, value in {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def posted_price():
-    with worlds.registered(worlds.POSTED_PRICE):
+def price_lottery():
+    with worlds.registered(worlds.PRICE_LOTTERY):
         yield
 
 
@@ -47,7 +48,7 @@ def of_kind(made, kind=Averaging, **others):
 
 
 def test_terms_that_follow_the_order_of_reports_are_caught():
-    made = worlds.setting("posted-price")
+    made = worlds.setting("price-lottery")
 
     def by_place(members, reports):
         return made.mechanism.rules.agree(members, dict(zip(members.names, reports.values(), strict=True)))
@@ -82,7 +83,7 @@ class Restless(Averaging):
 
 @pytest.mark.parametrize("kind", [Forgetful, Restless])
 def test_a_state_that_is_forgotten_is_caught(kind, tmp_path):
-    made = worlds.setting("posted-price")
+    made = worlds.setting("price-lottery")
     with pytest.raises(CAUGHT):
         protocol.resumes_to_the_same_bits(of_kind(made, kind), tmp_path, really=False)
     with pytest.raises(CAUGHT):
@@ -104,9 +105,9 @@ def paying(made, change):
     {
         "one cent too little": ("sampling", lambda amounts: (amounts[0] - 1, *amounts[1:])),
         "one cent too much": ("sampling", lambda amounts: (*amounts[:-1], amounts[-1] + 1)),
-        "whole money only": ("posted-price", lambda amounts: tuple(a // 100 * 100 for a in amounts)),
-        "fractions of a cent": ("posted-price", lambda amounts: tuple(float(a) for a in amounts)),
-        "those who did nothing": ("posted-price", lambda amounts: tuple(a + 100 for a in amounts)),
+        "whole money only": ("price-lottery", lambda amounts: tuple(a // 100 * 100 for a in amounts)),
+        "fractions of a cent": ("price-lottery", lambda amounts: tuple(float(a) for a in amounts)),
+        "those who did nothing": ("price-lottery", lambda amounts: tuple(a + 100 for a in amounts)),
     }.values(),
 )
 def test_a_statement_that_does_not_add_up_is_caught(name, change):
@@ -121,7 +122,7 @@ def test_a_client_that_loses_a_cent_is_caught():
     """Its cost is the price, and rounding would allow as much in the sum."""
     costs = dict.fromkeys(worlds.OWNERS, 0.9)
     made = worlds.setting(
-        "posted-price", ("partition", "kind", "iid"), ("partition", "clients", 6), reports=costs
+        "price-lottery", ("partition", "kind", "iid"), ("partition", "clients", 6), reports=costs
     )
     protocol.statement_adds_up(made, train(made))
 
@@ -137,7 +138,7 @@ def test_a_client_that_loses_a_cent_is_caught():
 
 
 def test_paying_for_what_was_not_delivered_is_caught():
-    plain = worlds.setting("posted-price")
+    plain = worlds.setting("price-lottery")
     task, _ = worlds.some_task(plain)
     clients = worlds.Failing(worlds.clients_of(plain), lambda t: t.client == task.client, absent=True)
     made = prepare(plain.config, dataset=worlds.small(), federation=clients)
@@ -224,9 +225,9 @@ class Patient(Averaging):
     ],
 )
 def test_a_failure_that_is_not_handled_is_caught(kind, policy, changes):
-    plain = worlds.setting("posted-price", ("training", "on_bad_update", "skip"), *changes)
+    plain = worlds.setting("price-lottery", ("training", "on_bad_update", "skip"), *changes)
     task, number = worlds.some_task(plain)
-    made = worlds.setting("posted-price", ("training", "on_bad_update", policy), *changes)
+    made = worlds.setting("price-lottery", ("training", "on_bad_update", policy), *changes)
     failing = worlds.failing(made, task.identifier)
     law = protocol.failure_is_skipped if policy == "skip" else protocol.failure_is_raised
     law(failing, task.client, number)
@@ -244,7 +245,7 @@ def settled(made):
 
 
 def test_findings_that_are_always_true_are_caught():
-    made = worlds.setting("posted-price")
+    made = worlds.setting("price-lottery")
 
     def settle(account):
         statement = made.mechanism.rules.settle(account)
@@ -288,7 +289,7 @@ def test_a_contract_that_can_be_edited_is_caught(kind):
 
 
 def test_a_section_that_is_written_with_fewer_digits_is_caught(tmp_path):
-    config = worlds.setting("posted-price", ("posted_price", "budget", 7.25)).config
+    config = worlds.setting("price-lottery", ("price_lottery", "budget", 7.25)).config
 
     @dataclass(frozen=True)
     class Rounded(type(config.own)):
@@ -312,14 +313,14 @@ class Parallel(Averaging):
 
 def test_numbers_that_follow_the_cores_are_caught():
     one, two = (
-        train(of_kind(worlds.setting("posted-price", ("run", "cores", n)), Parallel)) for n in (1, 2)
+        train(of_kind(worlds.setting("price-lottery", ("run", "cores", n)), Parallel)) for n in (1, 2)
     )
     with pytest.raises(CAUGHT):
         protocol.same_result(one, two, bits=True)
 
 
 def test_clients_who_lose_their_names_are_caught():
-    made = worlds.setting("posted-price")
+    made = worlds.setting("price-lottery")
 
     def settle(account):
         statement = made.mechanism.rules.settle(account)
@@ -342,7 +343,7 @@ class Insider(Averaging):
 
 
 def test_a_mechanism_that_looks_behind_the_seam_is_caught():
-    made = worlds.setting("posted-price")
+    made = worlds.setting("price-lottery")
     with worlds.elsewhere(made) as clients:
         far = prepare(made.config, dataset=worlds.small(), federation=clients)
         protocol.same_result(train(made), train(far), bits=True)
@@ -353,8 +354,8 @@ def test_a_mechanism_that_looks_behind_the_seam_is_caught():
 
 
 def test_claims_that_nothing_looks_into_or_that_are_broken_are_caught():
-    made = worlds.setting("posted-price")
-    part = catalogue.entry("posted-price").load()
+    made = worlds.setting("price-lottery")
+    part = catalogue.entry("price-lottery").load()
     attack = Attack(made.config, made.agreement, worlds.clients_of(made), made.mechanism, made.start)
     findings = part.audit(attack)
     protocol.claims_are_looked_into(part, findings)

@@ -1,7 +1,7 @@
 """Small federations for the laws of mechanisms: on this process, in another one, with clients that fail.
 
 Every mechanism of the catalogue is tried in a miniature of its own example config: six clients with names,
-few rounds, a data set that trains in a moment. The posted price of the how-to page is one of them.
+few rounds, a data set that trains in a moment. The price lottery of the how-to page is one of them.
 """
 
 import multiprocessing
@@ -27,8 +27,12 @@ ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
-POSTED_PRICE = catalogue.Entry(
-    "posted-price", "posted_price", "posted_price.slice", "a price for taking part", verbs="audit"
+PRICE_LOTTERY = catalogue.Entry(
+    "price-lottery",
+    "price_lottery",
+    "bonafed.mechanisms.price_lottery.slice",
+    "a price for taking part",
+    verbs="audit",
 )
 
 
@@ -54,7 +58,7 @@ def registered(*entries):
 
 def all_names():
     """The mechanisms that the laws are for: registering one is enough."""
-    return [*catalogue.CATALOGUE, POSTED_PRICE.name]
+    return [*catalogue.CATALOGUE, PRICE_LOTTERY.name]
 
 
 @cache
@@ -73,7 +77,7 @@ def small():
 def example(name):
     """The tables of a mechanism's example config."""
     entry = catalogue.entry(name)
-    path = HOW_TO / "posted_price" / "example.toml" if name == POSTED_PRICE.name else entry.example
+    path = HOW_TO / "price_lottery" / "example.toml" if name == PRICE_LOTTERY.name else entry.example
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 

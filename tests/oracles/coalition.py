@@ -49,8 +49,8 @@ class Coalition(Problem):
         return self._whole.gradient(models, self._spread(mix))
 
     @property
-    def together(self) -> int:
-        return self._whole.together
+    def models_per_batch(self) -> int:
+        return self._whole.models_per_batch
 
     def expand(self, models: Floats, mix: Floats) -> Expansion:
         expansion = self._whole.expand(models, self._spread(mix))

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bonafed.mechanisms.faithful.quasi_newton import FIRST, MEMORY, PATIENCE
+from bonafed.mechanisms.faithful.protocol.searches import FIRST, MEMORY, PATIENCE
 
 
 def _inverse(pairs):

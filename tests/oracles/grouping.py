@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from bonafed.mechanisms.faithful.bounds import Population
+from bonafed.mechanisms.faithful.theory.bounds import AgentPopulation
 
 
 def all_clusterings(agents: int) -> Iterator[list[list[int]]]:
@@ -19,7 +19,7 @@ def all_clusterings(agents: int) -> Iterator[list[list[int]]]:
         yield [*smaller, [agents - 1]]
 
 
-def slow_bound(population: Population, clusters: Sequence[Sequence[int]]) -> float:
+def slow_bound(population: AgentPopulation, clusters: Sequence[Sequence[int]]) -> float:
     """(21) with the cluster's weight (F-E11), by loops."""
     p, n, kinds = (getattr(population, name).tolist() for name in ("weights", "counts", "distributions"))
     d = population.dimension

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "add-a-mechanism.md").read_text(encoding="utf-8")
-ADDED = ROOT / "docs" / "how-to" / "posted_price"
+ADDED = ROOT / "docs" / "how-to" / "price_lottery"
 
 
 def blocks(kind: str) -> list[str]:

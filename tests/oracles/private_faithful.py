@@ -24,12 +24,11 @@ def one_by_one(problem, clusters, rng, noise, *, steps, variant, clip, smoothnes
             x, z = y - h * g, (1 - theta) * z + theta * y - theta / mu * g
         return x
 
-    reached = run(np.zeros(problem.size), p, steps[0])
-    shared = run(reached, p, steps[1]) if variant == "continued" else reached
+    shared = run(np.zeros(problem.size), p, steps[0])
     payments, models = np.empty(p.size), np.empty((p.size, problem.size))
     for members in clusters:
         inside = np.isin(np.arange(p.size), members)
-        start = np.zeros(problem.size) if variant == "corrected" else reached
+        start = np.zeros(problem.size) if variant == "corrected" else shared
         without = run(start, np.where(inside, 0.0, p), steps[1])
         limit = min(loss_bound, clip * float(np.linalg.norm(shared - without)))
         for k in members:

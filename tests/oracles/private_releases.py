@@ -32,7 +32,9 @@ from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.rounds import Participation
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.faithful import private
+from bonafed.mechanisms.faithful.private import noise as private
+from bonafed.mechanisms.faithful.private.algorithm import private_faithful, private_protocol
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
 from bonafed.remote.sums import add_up, parts_of
 from bonafed.runs import config
 from bonafed.runs.prepare import prepare
@@ -261,10 +263,14 @@ def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
     rng, rows, calibrated = np.random.default_rng(seed), [], lru_cache(private.noise_multiplier)
     for _ in range(repetitions):
         with mock.patch.object(private, "noise_multiplier", calibrated):  # it takes longer than the rest
-            out = private.private_faithful(
-                problem, clusters, rng, alpha=alpha, beta=beta, clip=CLIP, training_steps=1,
-                payment_steps=1, smoothness=1.0,
-            )  # fmt: skip
+            out = private_faithful(
+                problem,
+                clusters,
+                rng,
+                PrivateTerms(
+                    alpha=alpha, beta=beta, clip=CLIP, training_steps=1, payment_steps=1, smoothness=1.0
+                ),
+            )
         moved = out.models[1:] - out.model
         sign = np.sign(moved @ direction)
         limit = CLIP * np.linalg.norm(moved, axis=1)
@@ -281,10 +287,20 @@ def faithful_reports(canary, repetitions, *, alpha, beta, seed, noise=1.0):
     """
     problem, clusters, direction = _canary_problem(canary)
     facts = private.PublicFacts.of(problem, clusters, CLIP, "client")
-    course = private.private_course(
-        facts, alpha=_alpha_for(alpha, beta, noise), beta=beta, training_steps=1, payment_steps=1,
-        smoothness=1.0, computed=False, split=0.5,
-    )  # fmt: skip
+    course = private_protocol(
+        facts,
+        PrivateTerms(
+            alpha=_alpha_for(alpha, beta, noise),
+            beta=beta,
+            clip=CLIP,
+            noise_at="client",
+            training_steps=1,
+            payment_steps=1,
+            smoothness=1.0,
+            split=0.5,
+        ),
+        computed=False,
+    )
     rng, honest, rows = np.random.default_rng(seed), ProblemFederation.of(problem), []
 
     class Watched:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics import (
     Discrete,
     NormalMixture,
@@ -22,7 +23,6 @@ from bonafed.economics import (
 )
 from bonafed.mechanisms.jsam.payments import given_share
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.protocol import Turns
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules
 from tests.laws import worlds
@@ -172,10 +172,10 @@ def test_amounts_after_the_run_reward_every_delivery_and_nothing_else(prior, bud
 
 
 @given(st.lists(st.floats(0.1, 2), min_size=1, max_size=6), st.integers(10, 150), st.integers(1, 9))
-def test_no_deviation_from_a_posted_price_pays(costs, cents, places):
+def test_no_deviation_from_a_price_lottery_pays(costs, cents, places):
     """The example of the how-to page: whoever takes the price draws lots, and is paid if it delivers."""
-    with worlds.registered(worlds.POSTED_PRICE):
-        from bonafed.mechanisms.posted_price.slice import Offer
+    with worlds.registered(worlds.PRICE_LOTTERY):
+        from bonafed.mechanisms.price_lottery.slice import Offer
     price = cents / 100
     offer = Offer(price, price * places, Uniform(0.1, 2))
     own, *others = costs

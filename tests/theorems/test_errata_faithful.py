@@ -28,8 +28,10 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.theory import bounds as b
 from tests.oracles.faithful import MU, digits_problem, owners, rows
 
 
@@ -60,7 +62,7 @@ def test_e1_the_printed_sign_makes_payments_negative(solved):
         printed += (moved - at) @ g / problem.weights[k]  # (24b): W[t+1] - W[t]
         at = moved
     options = {"rule": "left", "variant": "printed", "payment_steps": steps}
-    paid, _ = pay(problem, model, Aggregation(problem), **options)
+    paid, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(**options))
     assert printed < 0 < exact[k]
     assert paid.amount[k] == pytest.approx(-printed, rel=1e-12)
 
@@ -70,9 +72,14 @@ def test_e3_the_printed_step_contracts_k_times_slower_than_its_proof_says():
     problem = two_curvatures(agents, steep, flat)
     model = minimise(problem, problem.weights)
     options = {"rule": "left", "epsilon": 1e9}
-    start, _ = pay(problem, model, Aggregation(problem), payment_steps=0, **options)
-    short, _ = pay(problem, model, Aggregation(problem), payment_steps=steps, variant="printed", **options)
-    right, _ = pay(problem, model, Aggregation(problem), payment_steps=steps, **options)
+    start, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(payment_steps=0, **options))
+    short, _ = pay(
+        problem,
+        model,
+        Aggregation(problem),
+        StepwiseTerms(payment_steps=steps, variant="printed", **options),
+    )
+    right, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(payment_steps=steps, **options))
     claimed = (1 - flat / steep) ** steps  # (98), of what is left of f_-k
     printed, corrected = short.error / start.error, right.error / start.error
     assert printed == pytest.approx(
@@ -85,8 +92,8 @@ def test_e3_the_printed_step_contracts_k_times_slower_than_its_proof_says():
 
 def test_e3_the_printed_step_collects_a_fifth(solved):
     problem, model, exact = solved
-    short, _ = pay(problem, model, Aggregation(problem), rule="left", variant="printed")
-    right, _ = pay(problem, model, Aggregation(problem), rule="left", epsilon=1e9)
+    short, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", variant="printed"))
+    right, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", epsilon=1e9))
     assert (short.steps, right.steps) == (20, 20)
     assert np.mean(short.amount / exact) == pytest.approx(0.2115, abs=1e-4)
     assert np.mean(right.amount / exact) == pytest.approx(0.7898, abs=1e-4)
@@ -97,7 +104,9 @@ def test_e4_proposition_5_is_no_bound_against_vcg(solved):
     step = 1e-3 / (problem.agents * problem.smoothness)
     bound = b.integration_error_bound(0.1, problem.smoothness, 0.4659244981, 20, step)
     share = step * (1 - 0.1) * problem.smoothness  # the same step as a share of the safe one
-    paid, _ = pay(problem, model, Aggregation(problem), rule="left", step_share=share, epsilon=1e9)
+    paid, _ = pay(
+        problem, model, Aggregation(problem), StepwiseTerms(rule="left", step_share=share, epsilon=1e9)
+    )
     assert bound == pytest.approx(8.648e-7, rel=1e-3)
     assert np.abs(exact - paid.amount).max() > 0.2  # a quarter of a million times the bound
     # what it does bound: the payment against the drop of the loss on the way
@@ -184,7 +193,7 @@ def test_e9_the_others_are_less_convex_than_everybody():
     assert printed == pytest.approx(epsilon, rel=1e-6)  # the printed test is content here
     left = problem.value(at, problem.without_each()[0]) - problem.value(lowest, problem.without_each()[0])
     assert left / p[0] == pytest.approx(epsilon / (1 - p[0]), rel=1e-6)
-    paid, _ = pay(problem, at, Aggregation(problem), payment_steps=0, epsilon=1e9)
+    paid, _ = pay(problem, at, Aggregation(problem), StepwiseTerms(payment_steps=0, epsilon=1e9))
     assert paid.error[0] == pytest.approx(left / p[0], rel=1e-6)
 
 
@@ -193,7 +202,7 @@ def some_population(seed, even=False):
     p, n = rng.dirichlet(np.full(4, 2.0)), rng.integers(20, 400, 4)
     if even:
         p, n = np.full(4, 0.25), np.full(4, 50)
-    return b.Population(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
+    return b.AgentPopulation(p, n, rng.dirichlet(np.full(5, 3.0), 4), 0.9, 6, 0.1, 0.05)
 
 
 @given(seed=st.integers(0, 10_000))
@@ -245,7 +254,9 @@ def test_d1_the_sum_is_over_the_others(solved):
         "alpha": 1e7, "beta": 1e-5, "calibration": "zcdp", "training_steps": 40, "payment_steps": 30,
         "smoothness": problem.smoothness, "variant": "printed",
     }  # fmt: skip
-    done = private_faithful(problem, groups, np.random.default_rng(0), loss_bound=10.0, **options)
+    done = private_faithful(
+        problem, groups, np.random.default_rng(0), PrivateTerms(loss_bound=10.0, **options)
+    )
     shared = descend(problem, np.zeros(problem.size), problem.weights, 40)
     assert done.model == pytest.approx(shared, abs=1e-2)  # next to no noise at this alpha
     for members in groups:
@@ -292,9 +303,11 @@ def test_d3_what_leaves_the_aggregation_is_noisy_sums_only(monkeypatch):
     for seed in range(8):
         seen.clear()
         done = private_faithful(
-            problem, groups, np.random.default_rng(seed),
-            alpha=1.0, beta=1e-5, training_steps=3, payment_steps=2,
-        )  # fmt: skip
+            problem,
+            groups,
+            np.random.default_rng(seed),
+            PrivateTerms(alpha=1.0, beta=1e-5, training_steps=3, payment_steps=2),
+        )
         for (k,), (first, second, limit, change) in zip(groups, seen, strict=True):
             mix, p = problem.without_each()[k], problem.weights[k]
             data_free = problem.regulariser / 2 * (first @ first - second @ second)
@@ -322,17 +335,16 @@ def test_d6_the_printed_composition_counts_too_many_sums(monkeypatch):
         problem,
         groups,
         np.random.default_rng(0),
-        calibration="zcdp",
-        split=0.5,
-        variant="printed",
-        **options,
+        PrivateTerms(calibration="zcdp", split=0.5, variant="printed", **options),
     )
     # nobody is asked in the run of its own cluster: T_1 + (L-1) T_2, not T_1 + K T_2
     assert asked.tolist() == [steps + (count - 1) * turns] * 10
     assert {r.times for r in done.ledger.releases if r.round_number == 1} == {steps + (count - 1) * turns}
 
     n, p = problem.counts.astype(float), problem.weights
-    printed = calibrate(n, p, clip=math.sqrt(2), clusters=count, calibration="printed", **options)
+    printed = calibrate(
+        n, p, PrivateTerms(clip=math.sqrt(2), calibration="printed", **options), clusters=count
+    )
     squared = 16 * 2 * (steps + 10 * turns) * math.log(1e5) / (10**2 * n.min() ** 2)
     assert printed.gradient**2 == pytest.approx(squared, rel=1e-12)
     rho = privacy_loss(1.0, 1e-5, "zcdp")
@@ -397,7 +409,7 @@ def test_an_agent_under_the_printed_stop_gains_by_lying(solved):
         mix[3] *= factor
         model = minimise(problem, mix)
         reports = Aggregation(problem, {3: amplify(factor)})
-        paid, _ = pay(problem, model, reports, payers=[3], **options)
+        paid, _ = pay(problem, model, reports, StepwiseTerms(**options), payers=[3])
         return problem.losses(model[None])[0, 3] + paid.amount[3]
 
     assert overall(3.0, rule="left", variant="printed") < overall(1.0, rule="left", variant="printed") - 0.1

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.rewards import Standalone, run, train_with_rewards
-from bonafed.mechanisms.rewards.bounds import (
-    Problem,
+from bonafed.mechanisms.rewards.game import best_responses, equilibria, game, standard, with_ceiling
+from bonafed.mechanisms.rewards.server import expected_weights
+from bonafed.mechanisms.rewards.settlement import correlation
+from bonafed.papers.rewards.bounds import (
+    TrainingProblem,
     fading_sum,
     limit_bound,
     printed_common_term,
     recovery_bound,
     tight_fading_sum,
 )
-from bonafed.mechanisms.rewards.game import best_responses, equilibria, game, standard, with_ceiling
-from bonafed.mechanisms.rewards.metrics import correlation
-from bonafed.mechanisms.rewards.server import expected_weights
 from tests.oracles.rewards import digits_federation
 
-SETTING = Problem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 45.0, 2.0)
+SETTING = TrainingProblem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 45.0, 2.0)
 RATES = np.tile([0.3, 0.5, 0.8, 1.0], (20, 1))
 DATA = json.loads((Path(__file__).parents[1] / "vectors" / "rewards.json").read_text())
 

@@ -14,7 +14,8 @@ from bonafed.mechanisms.faithful import (
     minimise,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful.exchanges import Standing
+from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from tests.oracles.exchanges import slow_exchanges
 
 MU = 0.003
@@ -37,7 +38,7 @@ def test_the_digits_take_few_exchanges_and_payments_are_within_their_certificate
     agents, epsilon, most, delta
 ):
     problem = digits(agents, delta)
-    done = faithful(problem, epsilon=epsilon)
+    done = faithful(problem, rules=ProtocolRules(epsilon=epsilon))
     assert done.exchanges <= most
     exact = vcg_payments(problem, done.model)
     short = exact.amount - done.payments.amount
@@ -105,7 +106,7 @@ def within_certificate(problem, done, epsilon):
 )  # fmt: skip
 def test_payments_are_within_their_certificate(kind, seed, agents, dominated, alike, epsilon):
     problem = PROBLEMS[kind](seed, agents, dominated, alike)
-    done = faithful(problem, epsilon=epsilon)
+    done = faithful(problem, rules=ProtocolRules(epsilon=epsilon))
     within_certificate(problem, done, epsilon)
     assert done.exchanges <= 60
     if kind == "ridge":
@@ -123,7 +124,7 @@ def test_payments_are_within_their_certificate(kind, seed, agents, dominated, al
 @given(seed=st.integers(0, 10_000), agents=st.integers(2, 4), epsilon=epsilons)
 def test_the_slow_twin_comes_to_the_same(kind, seed, agents, epsilon):
     problem = PROBLEMS[kind](seed, agents, mu=0.2)
-    done = faithful(problem, epsilon=epsilon)
+    done = faithful(problem, rules=ProtocolRules(epsilon=epsilon))
 
     def bend(way):
         if kind == "ridge":
@@ -142,7 +143,7 @@ def test_the_slow_twin_comes_to_the_same(kind, seed, agents, epsilon):
 
 def test_agents_that_are_alike_owe_nothing():
     problem = softmax(3, 4, alike=True)
-    done = faithful(problem, epsilon=1e-6)
+    done = faithful(problem, rules=ProtocolRules(epsilon=1e-6))
     assert (np.abs(done.payments.amount) <= 1e-6).all()
     within_certificate(problem, done, 1e-6)
 
@@ -154,21 +155,21 @@ def test_an_agent_whose_gradient_is_zero_is_no_obstacle():
     x[:10] = 0
     problem = RidgeRegression(x, rng.standard_normal(30), np.repeat(np.arange(3), 10), 0.1)
     assert not problem.gradient(np.zeros((1, 3)), problem.one(0)[None]).any()
-    done = faithful(problem, epsilon=1e-6)
+    done = faithful(problem, rules=ProtocolRules(epsilon=1e-6))
     within_certificate(problem, done, 1e-6)
 
 
 def test_a_start_at_the_minimum_is_left_alone():
     problem = softmax(5, 3)
     w = minimise(problem, problem.weights)
-    done = faithful(problem, epsilon=1e-3, start=w)
+    done = faithful(problem, rules=ProtocolRules(epsilon=1e-3), start=w)
     assert done.training_steps == 1
     assert np.array_equal(done.model, w)
 
 
 def test_stricter_is_longer_and_closer():
     problem = digits(4, 0.5)
-    loose, strict = (faithful(problem, epsilon=epsilon) for epsilon in (1e-2, 1e-6))
+    loose, strict = (faithful(problem, rules=ProtocolRules(epsilon=epsilon)) for epsilon in (1e-2, 1e-6))
     assert loose.exchanges < strict.exchanges <= 50
     exact = vcg_payments(problem, strict.model).amount
     assert np.abs(strict.payments.amount - exact).max() <= 1e-6
@@ -176,7 +177,7 @@ def test_stricter_is_longer_and_closer():
 
 def test_the_value_of_gauss_and_legendre_is_close_to_exact_payments():
     problem = digits(4, 0.5)
-    done = faithful(problem, epsilon=1e-3)
+    done = faithful(problem, rules=ProtocolRules(epsilon=1e-3))
     others = problem.losses(np.concatenate([done.model[None], done.payments.models]))
     mixes = problem.without_each()
     way = ((others[0] - others[1:]) * mixes).sum(1) / problem.weights  # what the loss falls, exactly
@@ -192,10 +193,14 @@ def test_what_only_steps_have_is_refused_by_name():
             InvalidValue,
             match=rf'^{name} must not be given with variant = "exchanges", which ends by itself',
         ):
-            faithful(problem, **{name: value})
+            faithful(problem, rules=ProtocolRules(**{name: value}))
     with pytest.raises(InvalidValue, match=r"^variant must be one of exchanges, stepwise, printed"):
-        faithful(problem, variant="corrected")
+        faithful(problem, rules=ProtocolRules(variant="corrected"))
     with pytest.raises(InvalidValue, match=r"^resume must not be given with variant = .stepwise."):
-        faithful(problem, variant="stepwise", resume=Standing(np.zeros(problem.size)))
+        faithful(
+            problem,
+            rules=ProtocolRules(variant="stepwise"),
+            resume=ExchangesProgress(np.zeros(problem.size)),
+        )
     with pytest.raises(InvalidValue, match=r"^epsilon must be positive, got 0"):
-        faithful(problem, epsilon=0)
+        faithful(problem, rules=ProtocolRules(epsilon=0))

@@ -8,13 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful import bounds as b
-from bonafed.mechanisms.faithful import guarantees as g
-from bonafed.mechanisms.faithful.grouping import (
-    assumption_3,
-    best_clustering,
-    obvious_clusterings,
-)
+from bonafed.mechanisms.faithful.theory import bounds as b
+from bonafed.mechanisms.faithful.theory import guarantees as g
+from bonafed.mechanisms.faithful.theory.grouping import assumption_3, best_clustering, obvious_clusterings
 from tests.oracles.grouping import all_clusterings, slow_bound
 
 
@@ -27,10 +23,10 @@ def populations(draw, most=6, equal=False, convexity=(0.05, 5.0)):
     counts = rng.integers(5, 400, k).astype(float)
     kinds = rng.dirichlet(np.ones(3), k)
     kinds = kinds[rng.integers(0, k, k)] if draw(st.booleans()) else kinds  # some alike
-    return b.Population(weights, counts, kinds, 1.0, 10, draw(st.floats(*convexity)), 0.05)
+    return b.AgentPopulation(weights, counts, kinds, 1.0, 10, draw(st.floats(*convexity)), 0.05)
 
 
-TERMS = g.PrivateTerms(smoothness=6.0, gradient_bound=1.4, alpha=2.0, beta=0.01, gap=2.3, epsilon=0.01)
+TERMS = g.PrivateBoundTerms(smoothness=6.0, gradient_bound=1.4, alpha=2.0, beta=0.01, gap=2.3, epsilon=0.01)
 
 
 class TestAssumption3:
@@ -64,21 +60,23 @@ class TestAssumption3:
         right = 0
         for _ in range(40):
             kinds = rng.dirichlet(np.ones(3), 3)[rng.integers(0, 3, 8)]
-            agents = b.Population(np.full(8, 1 / 8), rng.integers(20, 300, 8), kinds, 1.0, 10, 0.5, 0.05)
+            agents = b.AgentPopulation(
+                np.full(8, 1 / 8), rng.integers(20, 300, 8), kinds, 1.0, 10, 0.5, 0.05
+            )
             best = best_clustering(agents)
             right += best_clustering(agents, exact_up_to=0).bound <= best.bound * (1 + 1e-9)
         assert right >= 36
 
     def test_many_agents_of_two_kinds_are_two_clusters(self):
         kinds = [[0.9, 0.1] if k % 2 else [0.1, 0.9] for k in range(60)]
-        many = b.Population(np.full(60, 1 / 60), np.full(60, 50.0), kinds, 1.0, 10, 0.5, 0.05)
+        many = b.AgentPopulation(np.full(60, 1 / 60), np.full(60, 50.0), kinds, 1.0, 10, 0.5, 0.05)
         found = assumption_3(many)
         assert not found.holds
         assert not found.exact
         assert found.best.clusters == (tuple(range(0, 60, 2)), tuple(range(1, 60, 2)))
 
     def test_one_distribution_is_one_cluster(self):
-        same = b.Population([0.2, 0.3, 0.5], [10, 200, 40], [[0.5, 0.5]] * 3, 1.0, 10, 0.5, 0.05)
+        same = b.AgentPopulation([0.2, 0.3, 0.5], [10, 200, 40], [[0.5, 0.5]] * 3, 1.0, 10, 0.5, 0.05)
         assert assumption_3(same).best.clusters == ((0, 1, 2),)
         assert assumption_3(same).holds
 
@@ -95,7 +93,7 @@ class TestParticipation:
     def test_e17_as_printed_it_does_not(self, agents, samples):
         """Equal agents of one distribution: one model has the least bound, and (41) is above (40)."""
         kinds = [[0.5, 0.5]] * agents
-        same = b.Population(
+        same = b.AgentPopulation(
             np.full(agents, 1 / agents), np.full(agents, samples), kinds, 1.0, 10, 0.5, 0.05
         )
         assert assumption_3(same, exact_up_to=6).holds
@@ -114,12 +112,12 @@ class TestParticipation:
             assert found.joining == pytest.approx(slow_bound(population, [[k, *others]]) / share)
 
     def test_the_slack_is_what_payments_and_steps_leave(self):
-        agents = b.Population([0.25, 0.75], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
+        agents = b.AgentPopulation([0.25, 0.75], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
         found = g.participation_slack(agents, 0, smoothness=2.0, steps=3, gap=1.5, epsilon=0.01)
         assert found == pytest.approx(0.01 + 2 * 2.0 / 0.5 * 0.75**3 * 1.5 / 0.25)
 
     def test_it_shrinks_to_epsilon_with_more_steps(self):
-        agents = b.Population([0.5, 0.5], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
+        agents = b.AgentPopulation([0.5, 0.5], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
         slacks = [g.participation_slack(agents, 1, 2.0, steps, 1.5, 0.01) for steps in (0, 10, 1000)]
         assert slacks == sorted(slacks, reverse=True)
         assert slacks[-1] == pytest.approx(0.01)
@@ -135,7 +133,7 @@ class TestFaithfulness:
         assert right == pytest.approx(printed) == pytest.approx(0.02 + population.weights.size * phi)
 
     def test_with_other_weights_the_lightest_agent_decides(self):
-        agents = b.Population([0.1, 0.9], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
+        agents = b.AgentPopulation([0.1, 0.9], [30, 90], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05)
         right, printed = (
             g.faithfulness_bound(agents, 2.0, 5, 1.0, 0.01, printed=how) for how in (False, True)
         )
@@ -145,7 +143,7 @@ class TestFaithfulness:
 
     @given(population=populations())
     def test_remark_2_distributions_are_not_in_it(self, population):
-        alike = b.Population(
+        alike = b.AgentPopulation(
             population.weights, population.counts, np.full_like(population.distributions, 1 / 3), 1.0, 10,
             population.strong_convexity, 0.05,
         )  # fmt: skip
@@ -171,7 +169,7 @@ class TestPrivate:
     @pytest.mark.parametrize(("agents", "samples", "alpha"), [(4, 100, 1.0), (10, 957, 0.1)])
     def test_the_noise_is_that_of_equation_52(self, agents, samples, alpha):
         equal = population_of(agents, samples)
-        terms = g.PrivateTerms(6.0, 1.4, alpha, 0.01, 2.3, 0.01)
+        terms = g.PrivateBoundTerms(6.0, 1.4, alpha, 0.01, 2.3, 0.01)
         right = 16 * 1.4**2 * (20 + agents * 20) * math.log(100) / (agents**2 * samples**2 * alpha**2)
         assert terms.variance(equal, 20) == pytest.approx(right)
 
@@ -220,7 +218,7 @@ class TestPrivate:
     def test_other_weights_are_refused(self):
         with pytest.raises(InvalidValue, match=r"^weights must be equal"):
             g.private_efficiency_bound(
-                b.Population([0.4, 0.6], [10, 20], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05), TERMS, 5
+                b.AgentPopulation([0.4, 0.6], [10, 20], [[1.0, 0.0]] * 2, 1.0, 10, 0.5, 0.05), TERMS, 5
             )
 
     @pytest.mark.parametrize(
@@ -229,7 +227,7 @@ class TestPrivate:
     )
     def test_bad_terms_are_refused_by_name(self, changes, message):
         with pytest.raises(InvalidValue, match=message):
-            g.PrivateTerms(**{
+            g.PrivateBoundTerms(**{
                 "smoothness": 6.0, "gradient_bound": 1.4, "alpha": 2.0, "beta": 0.01, "gap": 2.3,
                 "epsilon": 0.01, **changes,
             })  # fmt: skip
@@ -245,4 +243,6 @@ def test_an_agent_that_is_not_there_is_refused(call):
 
 def population_of(agents, samples):
     kinds = np.full((agents, 2), 0.5)
-    return b.Population(np.full(agents, 1 / agents), np.full(agents, samples), kinds, 1.0, 10, 0.5, 0.05)
+    return b.AgentPopulation(
+        np.full(agents, 1 / agents), np.full(agents, samples), kinds, 1.0, 10, 0.5, 0.05
+    )

@@ -103,7 +103,7 @@ def test_the_size_of_batch_and_tile_changes_payments_by_rounding_only(monkeypatc
     cells = problem.counts.sum() * problem.classes
     for kept in (1, 3):
         monkeypatch.setattr(softmax, "_KEPT", kept * cells)
-        assert problem.together == kept
+        assert problem.models_per_batch == kept
         assert vcg_payments(problem, model).amount == pytest.approx(together, abs=ROUNDING)
     monkeypatch.undo()
     monkeypatch.setattr(problems, "TILE", 97)

@@ -21,7 +21,10 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.reports import Watch
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from tests.oracles.faithful import digits_problem, leave_one_out, slow_loss
 
 
@@ -94,11 +97,18 @@ def test_the_certificate_holds_for_every_rule_and_step(kind, seed):
     model = minimise(problem, problem.weights)
     exact = vcg_payments(problem, model).amount
     for epsilon, share in ((1e-2, 1.0), (1e-4, 0.5)):
-        found, gap = pay(problem, model, Aggregation(problem), epsilon=epsilon, step_share=share)
+        found, gap = pay(
+            problem, model, Aggregation(problem), StepwiseTerms(epsilon=epsilon, step_share=share)
+        )
         assert np.all(found.error <= epsilon)
         assert np.all(exact - found.amount <= epsilon + gap + 1e-12)
         assert np.all(found.amount - exact <= gap + 1e-12)
-        left, _ = pay(problem, model, Aggregation(problem), epsilon=epsilon, step_share=share, rule="left")
+        left, _ = pay(
+            problem,
+            model,
+            Aggregation(problem),
+            StepwiseTerms(epsilon=epsilon, step_share=share, rule="left"),
+        )
         collected = (left.amount - found.amount) / np.maximum(found.amount, 1e-300)
         assert np.all(left.amount >= found.amount - 1e-12)  # the left rule asks too much, never too little,
         assert np.all(collected <= 1 / (1 - share / 2) - 1 + 1e-6)  # by a factor of 1/(1 - theta/2) at most
@@ -109,7 +119,7 @@ def test_for_ridge_the_trapezoid_is_exact_and_so_are_two_newton_steps(seed):
     problem = ridge_problem(seed)
     model = minimise(problem, problem.weights)
     exact = vcg_payments(problem, model).amount
-    found, _ = pay(problem, model, Aggregation(problem), epsilon=1e-9)
+    found, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(epsilon=1e-9))
     assert found.amount == pytest.approx(exact, abs=1e-8)
     assert newton_payments(problem, model, steps=1).amount == pytest.approx(exact, rel=1e-6, abs=1e-9)
 
@@ -146,11 +156,11 @@ CHEATS = {
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheating_does_not_pay_under_the_protocol(name):
     problem = ridge_problem(3)
-    honest = faithful(problem, variant="stepwise", training_steps=300, epsilon=1e-6)
+    honest = faithful(problem, rules=ProtocolRules(variant="stepwise", training_steps=300, epsilon=1e-6))
     # a report that is no gradient of any loss may keep phase II from converging; then nobody is paid
     lying = train(problem, CHEATS[name](problem), 300, watch=Watch(problem, "numbers"))[0]
     reports = Aggregation(problem)  # the payment the cheat cannot influence: that of the others' reports
-    paid, _ = pay(problem, lying, reports, epsilon=1e-6, payers=[1])
+    paid, _ = pay(problem, lying, reports, StepwiseTerms(epsilon=1e-6), payers=[1])
     overall = problem.losses(lying[None])[0, 1] + paid.amount[1]
     assert overall >= honest.overall[1] - 1e-5
 
@@ -165,10 +175,12 @@ def test_under_plain_averaging_amplifying_pays():
 
 def test_two_that_collude_gain_together_but_pay_for_it():
     problem = ridge_problem(5)
-    honest = faithful(problem, variant="stepwise", training_steps=300, epsilon=1e-7)
+    honest = faithful(problem, rules=ProtocolRules(variant="stepwise", training_steps=300, epsilon=1e-7))
     pair = cheats.collude(problem, 0, 1, factor=3.0)
     both = faithful(
-        problem, agents=pair, variant="stepwise", training_steps=300, epsilon=1e-7, check_reports="numbers"
+        problem,
+        rules=ProtocolRules(variant="stepwise", training_steps=300, epsilon=1e-7, check_reports="numbers"),
+        agents=pair,
     )
     assert both.losses[:2].sum() < honest.losses[:2].sum()  # the model leans towards them
     assert both.payments.amount[2:].sum() != pytest.approx(honest.payments.amount[2:].sum(), rel=1e-3)
@@ -203,9 +215,13 @@ def test_bad_reports_are_named():
     }
     for what, agent in bad.items():
         with pytest.raises(BadReport, match=f"report of agent 2 in training step 1 .* got {what}"):
-            faithful(problem, agents={2: agent}, variant="stepwise", training_steps=3)
+            faithful(problem, rules=ProtocolRules(variant="stepwise", training_steps=3), agents={2: agent})
     with pytest.raises(BadReport, match="agent 1 in training step 5"):
-        faithful(problem, agents={1: cheats.drop_out(4)}, variant="stepwise", training_steps=9)
+        faithful(
+            problem,
+            rules=ProtocolRules(variant="stepwise", training_steps=9),
+            agents={1: cheats.drop_out(4)},
+        )
 
 
 def test_divergence_is_reported():
@@ -225,16 +241,35 @@ def test_bad_input_is_refused_by_name():
         ("labels", lambda: SoftmaxRegression(x, [0, 1, 2, 0], [0, 0, 1, 1], 2, 0.1)),
         ("regulariser", lambda: SoftmaxRegression(x, [0] * 4, [0, 0, 1, 1], 2, 0.0)),
         ("weights", lambda: RidgeRegression(x, [0.0] * 4, [0, 0, 1, 1], 0.1, weights=[0.5, 0.6])),
-        ("epsilon", lambda: faithful(problem, variant="stepwise", training_steps=1, epsilon=0)),
-        ("step_share", lambda: faithful(problem, variant="stepwise", training_steps=1, step_share=1.5)),
-        ("rule", lambda: faithful(problem, variant="stepwise", training_steps=1, rule="simpson")),
+        (
+            "epsilon",
+            lambda: faithful(problem, rules=ProtocolRules(variant="stepwise", training_steps=1, epsilon=0)),
+        ),
+        (
+            "step_share",
+            lambda: faithful(
+                problem, rules=ProtocolRules(variant="stepwise", training_steps=1, step_share=1.5)
+            ),
+        ),
+        (
+            "rule",
+            lambda: faithful(
+                problem, rules=ProtocolRules(variant="stepwise", training_steps=1, rule="simpson")
+            ),
+        ),
         (
             "check_reports",
-            lambda: faithful(problem, variant="stepwise", training_steps=1, check_reports="nothing"),
+            lambda: faithful(
+                problem, rules=ProtocolRules(variant="stepwise", training_steps=1, check_reports="nothing")
+            ),
         ),
         (
             "agents",
-            lambda: faithful(problem, agents={9: cheats.free_ride()}, variant="stepwise", training_steps=1),
+            lambda: faithful(
+                problem,
+                rules=ProtocolRules(variant="stepwise", training_steps=1),
+                agents={9: cheats.free_ride()},
+            ),
         ),
         ("payers", lambda: pay(problem, np.zeros(9), Aggregation(problem), payers=[7])),
         ("clusters", lambda: random_clusters(3, 4, np.random.default_rng(0))),
@@ -255,7 +290,9 @@ def test_private_runs_keep_the_promise_and_no_more_noise_than_needed(calibration
     problem = softmax_problem(1, weights=weights)
     groups = random_clusters(4, 2, np.random.default_rng(0))
     options = {"alpha": 2.0, "beta": 1e-5, "training_steps": 5, "payment_steps": 3}
-    done = private_faithful(problem, groups, np.random.default_rng(1), calibration=calibration, **options)
+    done = private_faithful(
+        problem, groups, np.random.default_rng(1), PrivateTerms(calibration=calibration, **options)
+    )
     spent = [done.epsilon(k) for k in range(4)]
     assert max(spent) <= 2.0
     # agents enter T_1 + (L-1) T_2 noisy sums (F-D6); the one with the largest share of a sum spends most
@@ -264,7 +301,9 @@ def test_private_runs_keep_the_promise_and_no_more_noise_than_needed(calibration
     assert times == [5 + 3] * 4
     payments = [r for r in done.ledger.releases if r.round_number == 2]
     assert len(payments) == 4 * 3
-    again = private_faithful(problem, groups, np.random.default_rng(1), calibration=calibration, **options)
+    again = private_faithful(
+        problem, groups, np.random.default_rng(1), PrivateTerms(calibration=calibration, **options)
+    )
     assert np.array_equal(done.payments, again.payments)
 
 
@@ -272,16 +311,19 @@ def test_payments_that_diverge_say_so_before_numbers_overflow():
     problem = softmax_problem(0)
     pair = cheats.collude(problem, 1, 2, factor=-1e6)
     with pytest.raises(Diverged, match=r"lead astray in payment step .* too large to compute with"):
-        faithful(problem, agents=pair, variant="stepwise", training_steps=0, check_reports="numbers")
+        faithful(
+            problem,
+            rules=ProtocolRules(variant="stepwise", training_steps=0, check_reports="numbers"),
+            agents=pair,
+        )
     noise = cheats.add_noise(0.5, np.random.default_rng(0))
     with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 1e-08: .* such as noise"):
         faithful(
             problem,
+            rules=ProtocolRules(
+                variant="stepwise", training_steps=100, epsilon=1e-8, check_reports="numbers"
+            ),
             agents={1: noise},
-            variant="stepwise",
-            training_steps=100,
-            epsilon=1e-8,
-            check_reports="numbers",
         )
 
 
@@ -289,9 +331,12 @@ def test_payments_that_diverge_say_so_before_numbers_overflow():
 def test_whoever_falls_silent_when_another_is_billed_is_left_out_by_its_own_number(agents, later):
     """Agent `later` answers all of training and payments, and not when the last model of agent 0 is."""
     outcome = faithful(
-        softmax_problem(1, agents), agents={0: cheats.drop_out(0), later: cheats.drop_out(35)},
-        variant="stepwise", training_steps=10, payment_steps=20, epsilon=1e9, on_bad_report="leave out",
-    )  # fmt: skip
+        softmax_problem(1, agents),
+        rules=ProtocolRules(
+            variant="stepwise", training_steps=10, payment_steps=20, epsilon=1e9, on_bad_report="leave out"
+        ),
+        agents={0: cheats.drop_out(0), later: cheats.drop_out(35)},
+    )
     assert [out.agent for out in outcome.left_out] == [0, later]
     assert np.flatnonzero(outcome.payments.amount == 0).tolist() == [0, later]
 
@@ -303,17 +348,17 @@ def test_the_last_but_one_agent_cannot_be_left_out():
     ):
         faithful(
             softmax_problem(1, 3),
+            rules=ProtocolRules(variant="stepwise", training_steps=10, on_bad_report="leave out"),
             agents=bad,
-            variant="stepwise",
-            training_steps=10,
-            on_bad_report="leave out",
         )
 
 
 def test_payments_that_have_arrived_are_not_taken_for_lies():
     """After a few steps the residual is rounding, and cannot halve; the least number of steps goes on."""
     problem = softmax_problem(0, mu=10.0)
-    found = faithful(problem, variant="stepwise", training_steps=50, payment_steps=60).payments
+    found = faithful(
+        problem, rules=ProtocolRules(variant="stepwise", training_steps=50, payment_steps=60)
+    ).payments
     assert found.steps == 60
     assert found.amount == pytest.approx(vcg_payments(problem, minimise(problem, problem.weights)).amount)
 
@@ -341,9 +386,12 @@ def test_private_steps_tell_nothing_of_the_longest_sample():
     def trained(features, heard):
         problem = SoftmaxRegression(features, y, owner, 3, 0.1)
         return private_faithful(
-            problem, random_clusters(4, 4, np.random.default_rng(0)), np.random.default_rng(1), alpha=5.0,
-            beta=1e-3, training_steps=1, payment_steps=1, on_noise=heard.append,
-        )  # fmt: skip
+            problem,
+            random_clusters(4, 4, np.random.default_rng(0)),
+            np.random.default_rng(1),
+            PrivateTerms(alpha=5.0, beta=1e-3, training_steps=1, payment_steps=1),
+            on_noise=heard.append,
+        )
 
     heard = []
     one, other = trained(x, heard), trained(longer, heard)

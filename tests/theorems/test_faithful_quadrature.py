@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression
-from bonafed.mechanisms.faithful.path_integral import Nodes, nodes_for, quadrature_bound
+from bonafed.mechanisms.faithful.protocol.path_integral import Nodes, nodes_for, quadrature_bound
 from tests.oracles.quadrature import moments_along, random_exponentials
 
 ADVERSARIES = 5000

@@ -8,16 +8,12 @@ from hypothesis import strategies as st
 from bonafed.errors import AskFailed, BadReport, InvalidValue, UnusableReport
 from bonafed.learning.federation import Reply
 from bonafed.learning.functions import usable_answer
-from bonafed.mechanisms.faithful import (
-    Aggregation,
-    RidgeRegression,
-    SoftmaxRegression,
-    bounds,
-    faithful,
-    pay,
-)
+from bonafed.mechanisms.faithful import Aggregation, RidgeRegression, SoftmaxRegression, faithful, pay
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.reports import Request, Watch
+from bonafed.mechanisms.faithful.protocol.reports import Request, Watch
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
+from bonafed.mechanisms.faithful.theory import bounds
 from tests.oracles.asking import asked_problem
 
 AGENTS = 3
@@ -102,17 +98,20 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
 def test_an_honest_federation_is_not_disturbed(kind, how, seed):
     problem = PROBLEMS[kind](seed)
     terms = {"variant": "stepwise", "training_steps": 60, "payment_steps": 5}
-    done, held = faithful(*ASKED[how](problem), **terms), faithful(problem, **terms)
+    done, held = (
+        faithful(*ASKED[how](problem), rules=ProtocolRules(**terms)),
+        faithful(problem, rules=ProtocolRules(**terms)),
+    )
     close = 1e-3 if "single" in how else 1e-9
     assert done.left_out == ()
     np.testing.assert_allclose(done.model, held.model, atol=close)
     np.testing.assert_allclose(done.payments.amount, held.payments.amount, atol=close)
 
 
-def ending(*problem, **terms):
+def ending(*problem, agents=None, **rules):
     """The outcome, or the report that was named; or that nobody reported anything."""
     try:
-        return faithful(*problem, **terms)
+        return faithful(*problem, rules=ProtocolRules(**rules), agents=agents)
     except (BadReport, AskFailed) as bad:
         return bad
 
@@ -238,7 +237,7 @@ def test_payment_steps_stay_within_what_true_gradients_need():
     problem = softmax(1)
     model = np.ones(problem.size)
     reports = Aggregation(problem, {1: cheats.amplify(1.5)})
-    found, _ = pay(problem, model, reports, epsilon=1e-4, payment_steps=0)
+    found, _ = pay(problem, model, reports, StepwiseTerms(epsilon=1e-4, payment_steps=0))
     mixes = problem.without_each()
     mixes[:, 1] *= 1.5
     gaps = np.linalg.norm(problem.gradient(np.tile(model, (AGENTS, 1)), mixes), axis=1)
@@ -261,7 +260,10 @@ def test_what_agents_agree_on_is_checked():
 @given(seed=seeds, mu=st.floats(-2, 0).map(lambda x: 10.0**x))
 def test_an_honest_federation_is_not_disturbed_in_exchanges(kind, how, seed, mu):
     problem = PROBLEMS[kind](seed, 0.5, mu)
-    done, held = faithful(*ASKED[how](problem), epsilon=1e-2), faithful(problem, epsilon=1e-2)
+    done, held = (
+        faithful(*ASKED[how](problem), rules=ProtocolRules(epsilon=1e-2)),
+        faithful(problem, rules=ProtocolRules(epsilon=1e-2)),
+    )
     assert done.left_out == ()
     both = done.payments.error + held.payments.error + done.integration_error + held.integration_error
     near = 1e-3 if "single" in how else 1e-6

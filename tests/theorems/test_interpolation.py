@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression
-from bonafed.mechanisms.faithful.interpolation import contradiction
-from bonafed.mechanisms.faithful.reports import Hearing, Known
+from bonafed.mechanisms.faithful.protocol.reports import EarlierReports, Hearing, contradiction
 from tests.oracles.interpolation import interpolable
 
 seeds = st.integers(0, 10_000)
@@ -70,7 +69,7 @@ def test_a_field_that_turns_passes_in_pairs_and_not_in_cycles():
 
 def test_scale_is_that_of_the_checks():
     problem = honest(0, "softmax", 0.1)
-    checks = Hearing(problem, "gradients", {0: Known(np.zeros((1, 9)), np.zeros((1, 9)))})
+    checks = Hearing(problem, "gradients", {0: EarlierReports(np.zeros((1, 9)), np.zeros((1, 9)))})
     assert checks.scale(np.zeros(9), np.zeros(9), np.array([2.0])) == pytest.approx(
         problem.gradient_bound + 2 * problem.smoothness
     )

@@ -254,3 +254,5 @@ def test_the_printed_algorithm_is_worse_where_one_client_is_enough():
     exact, printed = allocate(v, 1.0, 100.0), allocate(v, 1.0, 100.0, "printed", grid=0.01)
     assert exact.threshold == 1
     assert printed.objective > exact.objective * 1.01
+    many, few = allocate(v, 0.1, 1.0), allocate(v, 0.1, 1.0, "printed", grid=0.001)
+    assert f"{few.objective / many.objective - 1:+.1%}" == "+9.1%"

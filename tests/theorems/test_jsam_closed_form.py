@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import noise_scale, objective
-from bonafed.mechanisms.jsam.thresholds import Terms, budgets, inner, total_and_rest
+from bonafed.mechanisms.jsam.thresholds import ObjectiveTerms, budgets, inner, total_and_rest
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import powers_of_ten
 
@@ -40,7 +40,7 @@ def test_both_agree_with_a_search_that_knows_nothing(eta, distance, spread, q):
 
 
 def exactly(bias, noise, rest):
-    """J of `Terms` with 60 digits."""
+    """J of `ObjectiveTerms` with 60 digits."""
     with localcontext(prec=60):
         b, m, r = (Decimal(float(x)) for x in (bias, noise, rest))
         return b + (b * b + m * m).sqrt() + r
@@ -53,7 +53,7 @@ MONEY = st.one_of(st.just(0.0), powers_of_ten(-3, 30))
 def test_a_difference_of_objectives_keeps_the_digits_that_they_do_not_share(one, other, shared):
     """To a few roundings of the terms in which they differ, however large the others are."""
     other = [a if shared >> place & 1 else b for place, (a, b) in enumerate(zip(one, other, strict=True))]
-    after, before = (Terms(*(np.array([x]) for x in terms)) for terms in (one, other))
+    after, before = (ObjectiveTerms(*(np.array([x]) for x in terms)) for terms in (one, other))
     value, size = after.since(before)
     with localcontext(prec=60):
         expected = float(exactly(*one) - exactly(*other))

@@ -282,20 +282,21 @@ def test_those_above_the_highest_cost_are_as_if_they_did_not_exist(rule):
     assert done.utility(costs)[~inside].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("floor", [None, 0.2])
+@pytest.mark.parametrize("floor", [FLOOR, 0.2])
 @pytest.mark.parametrize("name", ["uniform", "exponential"])
-def test_reports_below_the_floor_get_its_terms(name, floor):
+def test_reports_below_the_floor_get_its_terms(monkeypatch, name, floor):
+    monkeypatch.setattr("bonafed.mechanisms.jsam.payments.FLOOR", floor)
     prior, eta, q = PRIORS[name], 1.0, 0.5
-    lowest = max(prior.low, FLOOR * prior.high if floor is None else floor)
+    lowest = max(prior.low, floor * prior.high)
     others = [0.3, 0.6, 0.8]
-    low = settle([lowest / 3, *others], prior, eta, q, floor=floor)
-    at = settle([lowest, *others], prior, eta, q, floor=floor)
-    zero = settle([0.0, *others], prior, eta, q, floor=floor)
+    low = settle([lowest / 3, *others], prior, eta, q)
+    at = settle([lowest, *others], prior, eta, q)
+    zero = settle([0.0, *others], prior, eta, q)
     for done in (low, zero):
         assert done.payment.tolist() == at.payment.tolist()
         assert done.allocation.privacy.tolist() == at.allocation.privacy.tolist()
     assert low.utility([lowest / 3, *others])[0] > at.utility([lowest, *others])[0]
-    above = settle([lowest * 1.05, *others], prior, eta, q, floor=floor)
+    above = settle([lowest * 1.05, *others], prior, eta, q)
     assert above.payment[0] < at.payment[0]
 
 
@@ -347,22 +348,18 @@ def test_an_atom_at_zero_is_not_taken_for_the_next_cost():
     assert nearly.allocation.privacy[0] < done.allocation.privacy[0] / 10
 
 
-@pytest.mark.parametrize("floor", [None, 0.25])
-def test_bayesian_payments_are_the_mean_of_the_others(floor):
+@pytest.mark.parametrize("floor", [FLOOR, 0.25])
+def test_bayesian_payments_are_the_mean_of_the_others(monkeypatch, floor):
+    monkeypatch.setattr("bonafed.mechanisms.jsam.payments.FLOOR", floor)
     prior, costs, rng = PRIORS["uniform"], np.array([0.15, 0.4, 0.7]), np.random.default_rng(3)
-    interim = settle(
-        costs, prior, 1.0, 0.6, variant="bayesian", floor=floor, samples=120, rng=np.random.default_rng(4)
-    )
-    assert (
-        interim.allocation.privacy.tolist()
-        == settle(costs, prior, 1.0, 0.6, floor=floor).allocation.privacy.tolist()
-    )
+    interim = settle(costs, prior, 1.0, 0.6, variant="bayesian", samples=120, rng=np.random.default_rng(4))
+    assert interim.allocation.privacy.tolist() == settle(costs, prior, 1.0, 0.6).allocation.privacy.tolist()
     for k in range(3):
         seen = []
         for _ in range(100):
             profile = prior.sample(rng, 3)
             profile[k] = costs[k]
-            seen.append(settle(profile, prior, 1.0, 0.6, floor=floor).payment[k])
+            seen.append(settle(profile, prior, 1.0, 0.6).payment[k])
         error = np.hypot(interim.payment_error[k], np.std(seen, ddof=1) / np.sqrt(len(seen)))
         assert abs(interim.payment[k] - np.mean(seen)) <= 4 * error
         assert interim.payment_error[k] < 0.06 * interim.payment[k]

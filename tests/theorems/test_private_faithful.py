@@ -20,17 +20,16 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
+from bonafed.mechanisms.faithful.accounts import private_accounts
 from bonafed.mechanisms.faithful.adversaries.private_search import (
     Lying,
-    PrivateTerms,
     gain_bound,
     private_attack,
     private_verdicts,
     scaled,
 )
-from bonafed.mechanisms.faithful.private_account import variance_cost
-from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
-from bonafed.mechanisms.faithful.statement import private_statement
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, variance_cost
+from bonafed.mechanisms.faithful.private.plan import enough_for_payments, plan_warning, training_gap
 from tests.oracles.faithful import digits_problem
 from tests.oracles.private_faithful import one_by_one
 
@@ -62,7 +61,7 @@ def test_payments_no_longer_measure_unfinished_training():
     options = {"alpha": 1e5, "beta": 1e-5}
     printed, corrected = (
         private_faithful(
-            problem, singles(10), np.random.default_rng(0), variant=variant, **options
+            problem, singles(10), np.random.default_rng(0), PrivateTerms(variant=variant, **options)
         ).payments
         for variant in ("printed", "corrected")
     )
@@ -70,10 +69,9 @@ def test_payments_no_longer_measure_unfinished_training():
     assert corrected == pytest.approx(exact, abs=0.1 * exact.mean())
 
 
-@pytest.mark.parametrize("variant", ["printed", "continued"])
-def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agent_shaped(variant):
+def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agent_shaped():
     problem = hospitals(mu=0.003)
-    terms = PrivateTerms(1e5, 1e-5, variant, training_steps=40, payment_steps=10)
+    terms = PrivateTerms(1e5, 1e-5, "printed", training_steps=40, payment_steps=10)
     tried = private_attack(problem, singles(4), 3, terms, seeds=6)
     amplified = next(attempt for attempt in tried if attempt.factor == 1.4)
     assert amplified.pays
@@ -81,8 +79,9 @@ def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agen
     faithful, common = private_verdicts(problem, tried)
     assert (faithful.holds, common.holds) == (False, False)
     assert "gains" in faithful.text
-    pushed = tried[-1]  # harms the printed shared model, which nobody repairs; not the continued one
-    assert (pushed.gain > 0.2) == pushed.pays == (variant == "continued")
+    pushed = tried[-1]  # harms the shared model, which nobody repairs
+    assert pushed.gain <= 0.2
+    assert not pushed.pays
 
 
 UNEQUAL = [0.1, 0.2, 0.3, 0.4]
@@ -128,8 +127,8 @@ def test_the_model_without_an_agent_is_the_same_whatever_it_reports():
             problem,
             singles(4),
             np.random.default_rng(0),
+            PrivateTerms(**options),
             agents={2: Lying(scaled(factor))},
-            **options,
         )
         for factor in (1.0, -3.0)
     )
@@ -148,9 +147,12 @@ def test_an_agent_is_never_asked_about_the_run_without_it(clusters):
         return gradients
 
     done = private_faithful(
-        problem, groups, np.random.default_rng(0), alpha=5.0, beta=1e-3, training_steps=3, payment_steps=2,
+        problem,
+        groups,
+        np.random.default_rng(0),
+        PrivateTerms(alpha=5.0, beta=1e-3, training_steps=3, payment_steps=2),
         agents={2: curious},
-    )  # fmt: skip
+    )
     assert [len(models) for models in asked] == [1] * 3 + [clusters - 1] * 2
     assert np.isfinite(done.payments).all()
 
@@ -162,11 +164,14 @@ def test_the_bound_on_unfinished_and_noisy_training_holds(alpha, at):
     for steps in (3, 12, 60):
         found = [
             private_faithful(
-                problem, singles(4), np.random.default_rng(seed), alpha=alpha, beta=1e-4,
-                training_steps=steps, payment_steps=1, payers=[0], noise_at=at,
+                problem,
+                singles(4),
+                np.random.default_rng(seed),
+                PrivateTerms(alpha=alpha, beta=1e-4, training_steps=steps, payment_steps=1, noise_at=at),
+                payers=[0],
             )
             for seed in range(12)
-        ]  # fmt: skip
+        ]
         gaps = np.array([problem.value(done.model, problem.weights) for done in found]) - best
         bound = gain_bound(problem, found[0], 0) * problem.weights[0]
         assert gaps.mean() + 4 * gaps.std() / math.sqrt(12) <= bound
@@ -208,7 +213,10 @@ def test_a_sample_enters_as_many_sums_as_the_ledger_says(monkeypatch, weights, c
     )
     groups = random_clusters(4, clusters, np.random.default_rng(0))
     done = private_faithful(
-        problem, groups, np.random.default_rng(0), alpha=2.0, beta=1e-4, training_steps=7, payment_steps=5
+        problem,
+        groups,
+        np.random.default_rng(0),
+        PrivateTerms(alpha=2.0, beta=1e-4, training_steps=7, payment_steps=5),
     )
     sums = [r for r in done.ledger.releases if r.round_number == 1]
     assert asked.tolist() == [sum(r.times for r in sums if r.client == k) for k in range(4)]
@@ -241,7 +249,7 @@ class Counted:
 def test_a_source_of_computed_noise_sets_something_aside_for_its_arithmetic():
     steps = {"training_steps": 2, "payment_steps": 2, "split": 0.5}
     computed, ideal = (
-        private_faithful(hospitals(), singles(4), source, alpha=2.0, beta=1e-4, **steps).noise
+        private_faithful(hospitals(), singles(4), source, PrivateTerms(alpha=2.0, beta=1e-4, **steps)).noise
         for source in (Counted(0.0), np.random.default_rng(0))
     )
     assert ideal.gradient < computed.gradient < 1.01 * ideal.gradient
@@ -253,11 +261,13 @@ def test_every_run_has_the_noise_that_was_calibrated_over_its_weight(at):
     problem = hospitals(weights=[0.1, 0.2, 0.3, 0.4])
     still, noisy = (
         private_faithful(
-            problem, singles(4), Counted(value), alpha=2.0, beta=1e-4, training_steps=1, payment_steps=1,
-            noise_at=at,
+            problem,
+            singles(4),
+            Counted(value),
+            PrivateTerms(alpha=2.0, beta=1e-4, training_steps=1, payment_steps=1, noise_at=at),
         )
         for value in (0.0, 1.0)
-    )  # fmt: skip
+    )
     step = noisy.noise.gradient / noisy.smoothness
     assert still.model - noisy.model == pytest.approx(step, rel=1e-9)
     assert still.models - noisy.models == pytest.approx(step, rel=1e-9)
@@ -271,11 +281,13 @@ def test_with_noise_at_the_agents_every_single_report_keeps_the_promise(weights,
     groups = random_clusters(4, clusters, np.random.default_rng(0))
     done, once = (
         private_faithful(
-            problem, groups, np.random.default_rng(0), alpha=2.0, beta=1e-4, split=0.5, variant=variant,
-            noise_at=at, **steps,
+            problem,
+            groups,
+            np.random.default_rng(0),
+            PrivateTerms(alpha=2.0, beta=1e-4, split=0.5, variant=variant, noise_at=at, **steps),
         )
         for at in ("client", "sum")
-    )  # fmt: skip
+    )
     p, n, sigma, on_gradients = problem.weights, problem.counts, done.noise.gradient, []
     for k in range(4):
         runs = [np.ones(4, dtype=bool), *(~np.isin(np.arange(4), group) for group in groups)]
@@ -309,18 +321,22 @@ def test_noise_at_the_agents_is_the_same_as_on_the_sum_but_for_its_size():
     problem = hospitals()
     done = [
         private_faithful(
-            problem, singles(4), Counted(0.0), alpha=2.0, beta=1e-4, training_steps=3, payment_steps=2,
-            noise_at=at,
+            problem,
+            singles(4),
+            Counted(0.0),
+            PrivateTerms(alpha=2.0, beta=1e-4, training_steps=3, payment_steps=2, noise_at=at),
         )
         for at in ("sum", "client")
-    ]  # fmt: skip
+    ]
     assert np.array_equal(done[0].model, done[1].model)
     assert np.array_equal(done[0].payments, done[1].payments)
     with pytest.raises(InvalidValue, match="noise_at must be one of"):
-        private_faithful(problem, singles(4), Counted(0.0), alpha=2.0, beta=1e-4, noise_at="server")
+        private_faithful(
+            problem, singles(4), Counted(0.0), PrivateTerms(alpha=2.0, beta=1e-4, noise_at="server")
+        )
 
 
-@pytest.mark.parametrize("variant", ["corrected", "printed", "continued"])
+@pytest.mark.parametrize("variant", ["corrected", "printed"])
 @pytest.mark.parametrize("clusters", [2, 4])
 def test_agents_are_asked_once_for_every_step_and_once_for_all_payments(monkeypatch, variant, clusters):
     problem, asked, total = hospitals(), [], ProblemFederation.total
@@ -332,14 +348,15 @@ def test_agents_are_asked_once_for_every_step_and_once_for_all_payments(monkeypa
     monkeypatch.setattr(ProblemFederation, "total", counting)
     groups = random_clusters(4, clusters, np.random.default_rng(0))
     private_faithful(
-        problem, groups, np.random.default_rng(0), alpha=2.0, beta=1e-4, training_steps=7, payment_steps=5,
-        variant=variant,
-    )  # fmt: skip
-    alone = 7 + (5 if variant == "continued" else 0)
-    assert asked == [(4, 0)] * alone + [(4, clusters)] * 5 + [(4, 4)]
+        problem,
+        groups,
+        np.random.default_rng(0),
+        PrivateTerms(alpha=2.0, beta=1e-4, training_steps=7, payment_steps=5, variant=variant),
+    )
+    assert asked == [(4, 0)] * 7 + [(4, clusters)] * 5 + [(4, 4)]
 
 
-@pytest.mark.parametrize("variant", ["corrected", "printed", "continued"])
+@pytest.mark.parametrize("variant", ["corrected", "printed"])
 @pytest.mark.parametrize("clusters", [2, 3, 4])
 @pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3, 0.4]])
 def test_runs_side_by_side_are_those_one_after_the_other(variant, clusters, weights):
@@ -347,7 +364,10 @@ def test_runs_side_by_side_are_those_one_after_the_other(variant, clusters, weig
     problem, groups = hospitals(weights=weights), random_clusters(4, clusters, np.random.default_rng(1))
     first, second = (np.random.default_rng(3) for _ in range(2))
     done = private_faithful(
-        problem, groups, first, alpha=5.0, beta=1e-4, training_steps=7, payment_steps=5, variant=variant
+        problem,
+        groups,
+        first,
+        PrivateTerms(alpha=5.0, beta=1e-4, training_steps=7, payment_steps=5, variant=variant),
     )
     model, payments, models = one_by_one(
         problem, groups, second, done.noise, steps=(7, 5), variant=variant, clip=ROOT,
@@ -386,10 +406,13 @@ def test_a_plan_foresees_the_error_of_payments_and_model():
     exact, best = vcg_payments(problem, optimum).amount, problem.value(optimum, problem.weights)
     for alpha, at in ((10.0, "sum"), (1e3, "sum"), (30.0, "client")):
         facts = PublicFacts.of(problem, singles(10), ROOT, at)
-        plan = plan_private(facts, alpha=alpha, beta=1e-5)
+        plan = plan_private(facts, PrivateTerms(alpha=alpha, beta=1e-5))
         done = [
             private_faithful(
-                problem, singles(10), np.random.default_rng(seed), alpha=alpha, beta=1e-5, noise_at=at
+                problem,
+                singles(10),
+                np.random.default_rng(seed),
+                PrivateTerms(alpha=alpha, beta=1e-5, noise_at=at),
             )
             for seed in range(3)
         ]
@@ -401,32 +424,41 @@ def test_a_plan_foresees_the_error_of_payments_and_model():
         assert plan.payment_error.max() / 3 < error < 3 * plan.payment_error.max()
         assert plan.model_error / 3 < gap < 3 * plan.model_error
         assert gap < plan.training_gap
-        worse = [(d.payments - exact) ** 2 for d in (  # the paper's 80 and 20 steps, from the shared model
-            private_faithful(
-                problem, singles(10), np.random.default_rng(seed), alpha=alpha, beta=1e-5, variant="printed"
-            ) for seed in range(3)
-        )]  # fmt: skip
+        worse = [
+            (d.payments - exact) ** 2
+            for d in (  # the paper's 80 and 20 steps, from the shared model
+                private_faithful(
+                    problem,
+                    singles(10),
+                    np.random.default_rng(seed),
+                    PrivateTerms(alpha=alpha, beta=1e-5, variant="printed"),
+                )
+                for seed in range(3)
+            )
+        ]
         if alpha > 100:
             assert error < np.sqrt(np.mean(worse)) / 10
 
 
 def test_a_plan_knows_no_sample_and_keeps_what_is_given():
     one, other = facts_of(hospitals(seed=3)), facts_of(hospitals(seed=4))
-    plans = [plan_private(facts, alpha=50.0, beta=1e-5) for facts in (one, other)]
+    plans = [plan_private(facts, PrivateTerms(alpha=50.0, beta=1e-5)) for facts in (one, other)]
     assert plans[0].training_steps == plans[1].training_steps
     assert np.array_equal(plans[0].payment_error, plans[1].payment_error)
-    given = plan_private(one, alpha=50.0, beta=1e-5, training_steps=33, payment_steps=11, split=0.6)
+    given = plan_private(
+        one, PrivateTerms(alpha=50.0, beta=1e-5, training_steps=33, payment_steps=11, split=0.6)
+    )
     assert (given.training_steps, given.payment_steps, given.split) == (33, 11, 0.6)
     score = plans[0].model_error + plans[0].payment_error.max()
     assert score <= given.model_error + given.payment_error.max()
     for wrong in ({"training_steps": 0}, {"payment_steps": 0}, {"split": 1.0}, {"unlike": 0.0}):
         with pytest.raises(InvalidValue):
-            plan_private(one, alpha=50.0, beta=1e-5, **wrong)
+            plan_private(one, PrivateTerms(alpha=50.0, beta=1e-5, **wrong))
 
 
 def test_a_plan_whose_payments_are_noise_says_what_would_be_enough():
     facts = facts_of(hospitals())
-    plan = plan_private(facts, alpha=1.0, beta=1e-5)
+    plan = plan_private(facts, PrivateTerms(alpha=1.0, beta=1e-5))
     assert not plan.usable
     enough = enough_for_payments(facts, alpha=1.0, beta=1e-5)
     said = plan_warning(facts, plan, alpha=1.0, beta=1e-5)
@@ -439,20 +471,20 @@ def test_a_plan_whose_payments_are_noise_says_what_would_be_enough():
             facts.counts * factor, facts.weights, facts.clusters, facts.regulariser, facts.clip, facts.size,
             facts.classes,
         )  # fmt: skip
-        return plan_private(more, alpha=alpha, beta=1e-5).usable
+        return plan_private(more, PrivateTerms(alpha=alpha, beta=1e-5)).usable
 
     assert usable(times, 1.0)
     assert not usable(times * 0.8, 1.0)
     assert usable(1.0, enough.alpha)
     assert not usable(1.0, enough.alpha * 0.8)
-    good = plan_private(facts, alpha=enough.alpha, beta=1e-5)
+    good = plan_private(facts, PrivateTerms(alpha=enough.alpha, beta=1e-5))
     assert plan_warning(facts, good, alpha=enough.alpha, beta=1e-5) is None
 
 
 def stated(problem, *, longest=1.0, **options):
     given = {"alpha": 1e5, "beta": 1e-5, **options}
-    done = private_faithful(problem, singles(4), np.random.default_rng(0), **given)
-    said = private_statement(problem, done, clusters=4, longest=longest)
+    done = private_faithful(problem, singles(4), np.random.default_rng(0), PrivateTerms(**given))
+    said = private_accounts(problem, done, clusters=4, longest=longest)
     return done, {check.claim: check for check in said.checks}
 
 
@@ -477,7 +509,6 @@ def test_a_statement_says_what_is_certain_of_the_run_at_hand():
             "says nothing: a model that knows nothing loses 1.1; what a false report gains",
         ),
         ({"variant": "printed"}, "begin where it brought the shared one, so overstating may pay"),
-        ({"variant": "continued"}, "begin where it brought the shared one, so overstating may pay"),
         ({"longest": None}, "gradients may have been clipped"),
         ({"clip": 1.0}, "gradients may have been clipped"),
         ({"smoothness": 0.1}, "the steps may be too long"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from bonafed.mechanisms.faithful.quasi_newton import PATIENCE, Curvature, Search, norm
+from bonafed.mechanisms.faithful.protocol.searches import PATIENCE, Curvature, QuasiNewtonSearch, norm
 from tests.oracles.faithful import digits_problem
 
 seeds = st.integers(0, 10_000)
@@ -17,7 +17,7 @@ conditions = st.floats(0, 4).map(lambda x: 10.0**x)
 
 def run(gradient, start, curvature, target, most=10_000):
     """The search to its end: itself, and how many requests it took."""
-    search = Search.at(start, gradient(start))
+    search = QuasiNewtonSearch.at(start, gradient(start))
     for requests in range(most):
         if search.norm <= target or search.stuck(curvature):
             return search, requests
@@ -69,7 +69,7 @@ def test_random_answers_end_as_stuck(seed):
 
 
 def test_careful_requests_hold_the_plain_step_from_the_best_model():
-    search = Search.at(np.zeros(2), np.array([1.0, 0.0]), np.eye(2), np.eye(2))
+    search = QuasiNewtonSearch.at(np.zeros(2), np.array([1.0, 0.0]), np.eye(2), np.eye(2))
     curvature = Curvature(0.1, 2.0)
     worse = np.array([[0.0, 3.0]])
     for _ in range(PATIENCE):
@@ -85,14 +85,14 @@ def test_careful_requests_hold_the_plain_step_from_the_best_model():
 
 def test_no_step_is_longer_than_the_way_to_the_minimum_can_be():
     flat = np.array([[1e-9, 0.0]])  # a pair with hardly any curvature
-    search = Search.at(np.zeros(2), np.array([1.0, 0.0]), np.array([[1.0, 0.0]]), flat)
+    search = QuasiNewtonSearch.at(np.zeros(2), np.array([1.0, 0.0]), np.array([[1.0, 0.0]]), flat)
     (trial,) = search.trials(Curvature(0.1, 2.0))
     assert np.allclose(trial, [-10.0, 0.0])
 
 
 def test_pairs_without_curvature_are_not_used():
     bent, odd = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[2.0, 0.0], [0.0, -1.0]])
-    search = Search.at(np.zeros(2), np.array([1.0, 1.0]), bent, odd)
+    search = QuasiNewtonSearch.at(np.zeros(2), np.array([1.0, 1.0]), bent, odd)
     (trial,) = search.trials(Curvature(1e-3, 10.0))
     assert np.allclose(trial, [-0.5, -0.5])
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.rewards.bounds import (
-    Problem,
+from bonafed.papers.rewards.bounds import (
+    TrainingProblem,
     fading_sum,
     limit_bound,
     performance_bound,
@@ -16,7 +16,7 @@ from bonafed.mechanisms.rewards.bounds import (
 )
 from tests.oracles.rewards_theory import propagated, recovered
 
-SETTING = Problem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 45.0, 2.0)
+SETTING = TrainingProblem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 45.0, 2.0)
 rate = st.floats(0.05, 1.0)
 
 
@@ -114,7 +114,7 @@ def test_proposition_2_bounds_the_recursion(rates, guide, q, rounds):
 def test_bad_settings_are_refused(change, message):
     fields = {name: getattr(SETTING, name) for name in SETTING.__dataclass_fields__}
     with pytest.raises(InvalidValue, match=message):
-        Problem(**{**fields, **change})
+        TrainingProblem(**{**fields, **change})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_bad_settings_are_refused(change, message):
         (lambda: recovery_bound(SETTING, [[0.5]], 0.5, 0.1, variant="best"), "variant must be one of"),
         (lambda: recovery_bound(SETTING, [[0.5]], 0.5, 0.1, rate=99.0), "rate must leave"),
         (
-            lambda: performance_bound(Problem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 40.0, 2.0), [[0.5]]),
+            lambda: performance_bound(TrainingProblem(4.0, 0.5, 3, 0.2, 1.5, 0.3, 40.0, 2.0), [[0.5]]),
             "shift must be at least 42.6667, got 40.0",
         ),
     ],

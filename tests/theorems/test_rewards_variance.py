@@ -9,8 +9,7 @@ Exact where gamma_i (N - 1) is a whole number; otherwise the set is rounded up, 
 import numpy as np
 import pytest
 
-from bonafed.mechanisms.rewards.rates import reward_rates, set_sizes
-from bonafed.mechanisms.rewards.server import draw_sets, mean_weights, server_step
+from bonafed.mechanisms.rewards.server import draw_sets, mean_weights, reward_rates, server_step, set_sizes
 
 N = 11  # clients, so that tenths are whole numbers of others
 

@@ -10,7 +10,7 @@ from bonafed.errors import UnusableReport
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression, faithful, vcg_payments
-from bonafed.mechanisms.faithful.path_integral import (
+from bonafed.mechanisms.faithful.protocol.path_integral import (
     MOST_PIECES,
     Nodes,
     Way,
@@ -18,6 +18,7 @@ from bonafed.mechanisms.faithful.path_integral import (
     quadrature_bound,
     require_slopes,
 )
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from tests.oracles.asking import asked_problem
 
 seeds = st.integers(0, 10_000)
@@ -186,11 +187,11 @@ def test_where_the_third_derivative_is_unknown_many_nodes_certify_less():
         "size": problem.size, "regulariser": 0.1, "smoothness": problem.smoothness, "precision": 1e-9,
         "gradient_bound": problem.gradient_bound, "bounded": True,
     }  # fmt: skip
-    done = faithful(*asked_problem(ask, problem.weights, **agreed), epsilon=1e-3)
+    done = faithful(*asked_problem(ask, problem.weights, **agreed), rules=ProtocolRules(epsilon=1e-3))
     exact = vcg_payments(problem, done.model).amount
     assert done.integration_error <= 0.5e-3
     assert (np.abs(exact - done.payments.amount) <= done.payments.error + done.integration_error).all()
-    strict = faithful(*asked_problem(ask, problem.weights, **agreed), epsilon=1e-6)
+    strict = faithful(*asked_problem(ask, problem.weights, **agreed), rules=ProtocolRules(epsilon=1e-6))
     assert strict.integration_error > 0.5e-6  # more nodes than anybody is sent: it says so
     exact = vcg_payments(problem, strict.model).amount
     assert (

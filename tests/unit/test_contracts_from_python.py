@@ -3,7 +3,6 @@
 import pytest
 
 import bonafed
-from bonafed.mechanisms.contracts.files import write_contract
 
 COSTS = {"ada": 0.61, "ben": 0.95, "eve": 0.7}
 BELIEF = bonafed.Uniform(0.5, 1.5)
@@ -45,7 +44,7 @@ def test_a_contract_and_its_terms_show_and_draw_themselves(kind, tmp_path):
 @pytest.mark.parametrize("kind", CONTRACTS)
 def test_it_is_the_same_from_a_file(kind, tmp_path):
     contract, path = CONTRACTS[kind](), tmp_path / "contract.json"
-    write_contract(contract, path)
+    contract.write(path)
     again = bonafed.read_contract(path)
     assert again.digest == contract.digest
     assert again.settle(COSTS).to_json() == contract.settle(COSTS).to_json()

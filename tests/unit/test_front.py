@@ -10,7 +10,7 @@ import pytest
 import bonafed
 from bonafed import InvalidValue, Uniform
 from bonafed.learning.data import datasets
-from bonafed.mechanisms.sampling.contracts import SamplingContract
+from bonafed.mechanisms.sampling.published import SamplingContract
 
 CONFIG = """
 [data]

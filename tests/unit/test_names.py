@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bonafed
+from bonafed.contracts.coins import Roster as CoinRoster
+from bonafed.contracts.coins import commit, commit_nonce
 from bonafed.economics import Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.coins.tossing import Roster as CoinRoster
-from bonafed.mechanisms.coins.tossing import commit, commit_nonce
-from bonafed.mechanisms.contracts.files import contract_from_json
+from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.sampling.plan import plan
@@ -47,9 +47,9 @@ def names_of_a_plan(one, other):
 
 
 def sampling_contract(one, other):
-    from bonafed.mechanisms.sampling.published import publish
+    from bonafed.mechanisms.sampling.published import SamplingContract
 
-    contract_from_json({**json.loads(publish(GROUPED).content), "names": [one, other]})
+    contract_from_json({**json.loads(SamplingContract.of(GROUPED).content), "names": [one, other]})
 
 
 def sampling_reports(one, other):

@@ -8,7 +8,7 @@ import bonafed.mechanisms.sampling
 
 TOP = """BonafedError Discrete Empirical Finding InvalidValue NoSolution NormalMixture ReportRefused
 ScaledBeta Statement TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit compare
-faithful from_scipy jsam read_contract rewards sampling train verify"""
+faithful from_scipy jsam read_contract register rewards sampling train verify"""
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
 ScaledBeta Settlement Statement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
@@ -18,14 +18,14 @@ SamplingPlan SpendDistribution benchmarks complete_information complete_informat
 contract contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
 prior_free_contract SettledTerms settle_contract settle_rules spend_distribution
 uniform_menu verify"""
-JSAM = """Admitted Budgeted Cheapest Fixed Jsam JsamContract JsamMechanism Plan
+JSAM = """Admitted Budgeted Cheapest Fixed Jsam JsamContract JsamMechanism SelectionPlan
 PrivacySettlement Rule Unequal admit allocate allocate_unequal complete_information
 contract eta_for_budget eta_for_expected_budget largest_losses least_objective noise_scale objective
 settle unbiased"""
-FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts
-RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
-minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train
-vcg_payments"""
+FAITHFUL = """Aggregation FaithfulOutcome FederatedProblem Payments PrivateFaithfulPlan PrivateOutcome
+PrivateTerms Problem ProtocolRules PublicFacts RidgeRegression SoftmaxRegression StepwiseTerms
+calibrate cluster_count cluster_payments faithful minimise newton_payments pay plan_private
+privacy_loss private_faithful random_clusters train vcg_payments"""
 
 
 def test_public_names_are_as_listed():

@@ -25,8 +25,11 @@ from bonafed.mechanisms.faithful import (
     train,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
+from bonafed.mechanisms.faithful.theory import bounds as b
 from bonafed.papers.faithful.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
@@ -44,7 +47,7 @@ def near(expected, rel=1e-8):
 
 def population():
     keys = ("p", "n", "P", "L_ell", "d", "mu", "delta")
-    return b.Population(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
+    return b.AgentPopulation(*(np.array(GIVEN[k]) if k in "pnP" else GIVEN[k] for k in keys))
 
 
 def test_risk_bounds():
@@ -75,27 +78,46 @@ def theorem_1(a):
 
 def noise(a):
     found = calibrate(
-        np.array(a["n"]), np.array(a["p"]), clip=a["Ls"], alpha=a["alpha"], beta=a["beta"],
-        training_steps=a["T1"], payment_steps=a["T2"], clusters=a["L"], loss_bound=a["B"],
-        split=a.get("split", 0.5), calibration="exact" if a.get("exact") == "gdp" else "zcdp",
-    )  # fmt: skip
+        np.array(a["n"]),
+        np.array(a["p"]),
+        PrivateTerms(
+            clip=a["Ls"],
+            alpha=a["alpha"],
+            beta=a["beta"],
+            training_steps=a["T1"],
+            payment_steps=a["T2"],
+            loss_bound=a["B"],
+            split=a.get("split", 0.5),
+            calibration="exact" if a.get("exact") == "gdp" else "zcdp",
+        ),
+        clusters=a["L"],
+    )
     return [found.gradient**2, found.payment**2, found.rho]
 
 
 def printed_noise(a):
     k = a["K"]
     found = calibrate(
-        np.full(k, a["n1"]), np.full(k, 1 / k), clip=a["Lf"], alpha=a["alpha"], beta=a["beta"],
-        training_steps=a["T1"], payment_steps=a["T2"], clusters=k, calibration="printed",
-    )  # fmt: skip
+        np.full(k, a["n1"]),
+        np.full(k, 1 / k),
+        PrivateTerms(
+            clip=a["Lf"],
+            alpha=a["alpha"],
+            beta=a["beta"],
+            training_steps=a["T1"],
+            payment_steps=a["T2"],
+            calibration="printed",
+        ),
+        clusters=k,
+    )
     return [found.gradient**2, found.payment**2]
 
 
 def tradeoff(a):
-    found = b.privacy_tradeoff(
-        a["eta2"], a["d"], a["Lf"], a["K"], a["alpha"], a["beta"], a["mu"], a["n1"], a["Lg"],
-        corrected=a.get("corrected", False),
-    )  # fmt: skip
+    setting = b.TradeoffSetting(
+        a["eta2"], a["d"], a["Lf"], a["K"], a["alpha"], a["beta"], a["mu"], a["n1"], a["Lg"]
+    )
+    found = b.privacy_tradeoff(setting, corrected=a.get("corrected", False))
     return dict(zip(("A", "B", "C", "T", "loss58", "floor_eval"), found, strict=True))
 
 
@@ -216,7 +238,7 @@ def test_leave_one_out_payments(agents):
     assert exact.total == near(expected["sum"])
     for rule in ("left", "trapezoid") if agents == 10 or DEEP else ("trapezoid",):
         options = {"payment_steps": 0, "epsilon": 1e-3 * exact.amount.min(), "rule": rule}
-        found, _ = pay(problem, model, Aggregation(problem), **options)
+        found, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(**options))
         key = f"gd_{rule[:4]}"
         worst = np.abs(found.amount / exact.amount - 1).max()
         assert worst == pytest.approx(expected[f"{key}_maxrel"], rel=1e-5)
@@ -252,14 +274,14 @@ def test_twenty_steps_and_what_the_theory_says_of_them(agents):
     printed = expected["paper_step_T2=20"]
     problem, model = solved(0.5, agents)
     exact, p, mixes = vcg_payments(problem, model), 1 / agents, problem.without_each()
-    short, _ = pay(problem, model, Aggregation(problem), rule="left", variant="printed")
+    short, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", variant="printed"))
     assert short.amount[:3] == near(printed["P"])
     assert np.mean(short.amount / exact.amount) == near(printed["share_of_VCG_collected"])
     drop = ((problem.losses(model[None]) - problem.losses(short.models)) * mixes).sum(1) / p
     assert drop[:3] == near(printed["loss_diff"])
     assert np.abs(short.amount - drop).max() == near(printed["max_disc_err"], rel=1e-6)
     assert np.abs(short.amount - exact.amount).max() == near(printed["max_abs_err_vs_VCG"], rel=1e-7)
-    large, _ = pay(problem, model, Aggregation(problem), rule="left", epsilon=1e9)
+    large, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(rule="left", epsilon=1e9))
     assert np.mean(large.amount / exact.amount) == near(expected["big_step_T2=20_share_of_VCG"])
     each = [
         np.linalg.norm(problem.gradient(w[None], problem.one(k)[None]))
@@ -335,7 +357,7 @@ def test_faithfulness(delta):
         for name, options in runs.items():
             if name in SLOW and gamma not in SLOW[name] and not DEEP:
                 continue
-            paid, _ = pay(problem, model, reports, payers=[AGENT], **options)
+            paid, _ = pay(problem, model, reports, StepwiseTerms(**options), payers=[AGENT])
             assert paid.amount[AGENT] == near(expected[name]["P"][place], rel=1e-6)
             assert loss + paid.amount[AGENT] == near(expected[name]["J"][place], rel=1e-7)
             assert paid.steps == expected[name]["iters"][place]
@@ -381,7 +403,7 @@ def test_the_best_factor_on_a_fine_grid(delta):
                 others = problem.value(model, mix) - problem.value(minimise(problem, mix), mix)
                 losses[name][at] = own + others / problem.weights[AGENT]
             else:
-                paid, _ = pay(problem, model, reports, payers=[AGENT], **FINE[name])
+                paid, _ = pay(problem, model, reports, StepwiseTerms(**FINE[name]), payers=[AGENT])
                 losses[name][at] = own + paid.amount[AGENT]
     for name, found in losses.items():
         best = min(found, key=found.get)
@@ -394,7 +416,10 @@ def test_the_best_factor_on_a_fine_grid(delta):
 def test_end_to_end_by_gradients():
     expected = DATA["end_to_end_GD"]
     problem = digits_problem(expected["Delta"])
-    done = faithful(problem, variant="stepwise", training_steps=expected["T1"], epsilon=expected["eps"])
+    done = faithful(
+        problem,
+        rules=ProtocolRules(variant="stepwise", training_steps=expected["T1"], epsilon=expected["eps"]),
+    )
     assert done.payments.amount == near(expected["all_payments_truthful"], rel=1e-6)
     assert done.payments.total == near(expected["sum_payments"], rel=1e-6)
     error = np.abs(done.payments.amount - expected["VCG"]).max()
@@ -404,7 +429,7 @@ def test_end_to_end_by_gradients():
     for place in range(len(GAMMAS)) if DEEP else (2, 4):  # the table is long
         gamma, k = expected["gamma"][place], expected["k"]
         model, reports = train(problem, {k: amplify(gamma)}, expected["T1"])
-        paid, _ = pay(problem, model, reports, payers=[k], epsilon=expected["eps"])
+        paid, _ = pay(problem, model, reports, StepwiseTerms(epsilon=expected["eps"]), payers=[k])
         loss = problem.losses(model[None])[0, k]
         assert loss == near(expected["F_k"][place], rel=1e-6)
         assert paid.amount[k] == near(expected["P_k"][place], rel=1e-6)
@@ -424,7 +449,7 @@ def test_the_counterexample_to_proposition_5():
     assert bound == pytest.approx(case["bound33"], rel=1e-5)
     share = step * 0.9 * problem.smoothness
     options = {"rule": "left", "step_share": share, "payment_steps": case["T2"], "epsilon": 1e9}
-    paid, _ = pay(problem, model, Aggregation(problem), **options)
+    paid, _ = pay(problem, model, Aggregation(problem), StepwiseTerms(**options))
     error = np.abs(paid.amount - vcg_payments(problem, model).amount).max()
     assert error == pytest.approx(case["actual_error"], rel=1e-4)
 
@@ -439,10 +464,18 @@ def test_private_runs(row):
     errors, losses, hits = [], [], []
     for seed in range(100, 105):
         done = private_faithful(
-            problem, random_clusters(10, row["L"], np.random.default_rng(7)), np.random.default_rng(seed),
-            alpha=row["alpha"], beta=0.01, calibration=CALIBRATIONS[row["mode"]],
-            variant="printed", loss_bound=1.0, smoothness=problem.smoothness,  # taken to be public
-        )  # fmt: skip
+            problem,
+            random_clusters(10, row["L"], np.random.default_rng(7)),
+            np.random.default_rng(seed),
+            PrivateTerms(
+                alpha=row["alpha"],
+                beta=0.01,
+                calibration=CALIBRATIONS[row["mode"]],
+                variant="printed",
+                loss_bound=1.0,
+                smoothness=problem.smoothness,
+            ),
+        )
         errors.append(np.abs(done.payments - exact).mean())
         losses.append(problem.value(done.model, problem.weights))
         hits.append(((x @ done.model.reshape(17, 10)).argmax(1) == y).mean())

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from bonafed.economics.contribution import cosine_step
-from bonafed.mechanisms.rewards import bounds as b
 from bonafed.mechanisms.rewards import game as g
-from bonafed.mechanisms.rewards.history import History, Round
-from bonafed.mechanisms.rewards.measures import contributions, cosine_gradient
-from bonafed.mechanisms.rewards.metrics import (
+from bonafed.mechanisms.rewards.measures import History, ObservedRound, contributions, cosine_gradient
+from bonafed.mechanisms.rewards.settlement import (
     correlation,
     participation_incentive,
     participation_incentive_by_loss,
 )
+from bonafed.papers.rewards import bounds as b
 
 DATA = json.loads((Path(__file__).parent / "rewards.json").read_text())
 BOUNDS, GIVEN = DATA["bounds"], DATA["bounds"]["input"]
@@ -27,7 +26,7 @@ def near(expected):
 
 
 def problem():
-    return b.Problem(*(GIVEN[key] for key in ("L", "mu", "tau", "Gam", "G", "Sig2", "alpha", "D1")))
+    return b.TrainingProblem(*(GIVEN[key] for key in ("L", "mu", "tau", "Gam", "G", "Sig2", "alpha", "D1")))
 
 
 def rates():
@@ -132,5 +131,5 @@ def test_cosine_steps_and_measure():
         assert step.aggregate == near(np.concatenate(expected["agg"]))
         importance = step.importance
         nothing = np.zeros_like(updates)
-        seen.append(Round(updates, np.ones(3, dtype=bool), nothing, nothing[0]))
+        seen.append(ObservedRound(updates, np.ones(3, dtype=bool), nothing, nothing[0]))
         assert contributions(History(sizes, seen), cosine_gradient(scale=0.5)) == near(expected["r"])

@@ -24,8 +24,8 @@ from bonafed.mechanisms.rewards import (
     train_with_rewards,
 )
 from bonafed.mechanisms.rewards.baselines import masked_rewards, model_quality
-from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.mechanisms.rewards.server import draw_sets, reward_weights
+from bonafed.mechanisms.rewards.settlement import Evaluation, scores
 from tests.oracles.rewards import LAYERS, digits_federation, federated, quadratic
 
 DATA = json.loads((Path(__file__).parent / "rewards.json").read_text())

@@ -14,6 +14,9 @@ from __future__ import annotations
 import io
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple, NoReturn
@@ -22,7 +25,7 @@ import typer
 
 from bonafed import __version__
 from bonafed.cli.options import CommandGroup
-from bonafed.errors import BonafedError
+from bonafed.errors import BonafedError, UnusablePlugin
 from bonafed.extras import explained, runs_one_command
 from bonafed.text import printable
 
@@ -180,7 +183,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        with explained():
+        with explained(), _plain_warnings():
             code = command()(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
         _fail(str(error))
@@ -199,6 +202,22 @@ def main() -> None:
         _usage_problem(error)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show a mechanism that was passed over as a line, not as a place in the code."""
+    with warnings.catch_warnings():
+        show: Any = warnings.showwarning
+
+        def in_a_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, UnusablePlugin):
+                typer.echo("warning: " + printable(" ".join(str(message).split())), err=True)
+            else:
+                show(message, category, *where, **more)
+
+        warnings.showwarning = in_a_line
+        yield
 
 
 def _unnamed(error: OSError) -> str:

@@ -15,9 +15,10 @@ from bonafed.flower.link import FlowerTransport
 from bonafed.remote.server.feasibility import require_honest, require_ways
 
 if TYPE_CHECKING:
+    from bonafed.contracts.terms import Reports
     from bonafed.flower.link import RelayedTransport
     from bonafed.learning.data.datasets import Dataset
-    from bonafed.mechanisms.protocol import Config, Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.remote.server.federation import RemoteFederation
     from bonafed.remote.server.operating import Timed
 

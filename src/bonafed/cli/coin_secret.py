@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bonafed.contracts.coins import SECRET_BYTES, commit
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import require_different, require_writable, write_secret, write_together
-from bonafed.mechanisms.coins import SECRET_BYTES, commit
 
 
 class CoinSecret(NamedTuple):
@@ -27,7 +27,6 @@ class CoinSecret(NamedTuple):
 
 def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
     """The secret of --commit-coins: drawn now, written together with the contract."""
-
     if save is None:
         raise InvalidValue("--commit-coins", "requires --save: the contract commits to it", path)
     require_writable(path)
@@ -54,7 +53,6 @@ def hex_line(value: bytes) -> bytes:
 
 def read_hex(path: Path) -> bytes:
     """The secret in a file written by `hex_line`."""
-
     try:
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
     except OSError as error:

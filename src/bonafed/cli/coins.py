@@ -11,31 +11,21 @@ import typer
 
 from bonafed.cli.coin_secret import hex_line, read_hex
 from bonafed.cli.options import CommandGroup, Json, missing, number
+from bonafed.contracts.coins import SECRET_BYTES, commit_nonce
+from bonafed.contracts.coins import toss as toss_coins
+from bonafed.contracts.roster import contract_roster, require_commitment, require_own_line
+from bonafed.contracts.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
-from bonafed.mechanisms.coins import (
-    SECRET_BYTES,
-    Transcript,
-    commit_nonce,
-    read_transcript,
-    transcript_bytes,
-    transcript_of,
-)
-from bonafed.mechanisms.coins import toss as toss_coins
-from bonafed.mechanisms.coins.contracts import (
-    contract_roster,
-    require_commitment,
-    require_own_line,
-)
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
 from bonafed.reports import read_columns, read_costs
 from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.coins import Coins
-    from bonafed.mechanisms.protocol import Contract
+    from bonafed.contracts.coins import Coins
+    from bonafed.contracts.published import PublishedContract
 
 coins_app = typer.Typer(
     cls=CommandGroup,
@@ -214,13 +204,11 @@ def open_command(
     terminal.tell(f"wrote {output}; anybody can check it: bonafed verify CONTRACT.json --coins {output}")
 
 
-def _read(path: Path) -> Contract:
-
+def _read(path: Path) -> PublishedContract:
     return read_contract(path)
 
 
 def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
-
     transcript = read_transcript(path)
     if transcript.secret is not None and nonces is None and secret is None:
         return transcript.coins()

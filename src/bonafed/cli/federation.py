@@ -100,7 +100,6 @@ def serve(folder: FederationFolder) -> None:
 
     Example: bonafed federation serve clinics
     """
-
     paths = Folder(folder.absolute())
     command = superlink_command(paths)
     require_flower()
@@ -115,7 +114,6 @@ def register(folder: FederationFolder, as_json: Json = False) -> None:
 
     Example: bonafed federation register clinics
     """
-
     registered = register_keys(Folder(folder))
     if as_json:
         terminal.say_json({"new": [name for name, new in registered.items() if new]})
@@ -133,7 +131,6 @@ def status(folder: FederationFolder, as_json: Json = False) -> None:
 
     Example: bonafed federation status clinics
     """
-
     with terminal.working("asking the SuperLink"), FlowerTransport(folder) as transport:
         online = transport.online_nodes()
     terminal.show(_status(transport.membership, online), as_json=as_json)

@@ -19,9 +19,9 @@ import typer
 from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
 from bonafed.cli.options import CommandGroup, Json, Plot, named_by_flags, parameters, section_of
 from bonafed.cli.sign import contract_files
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import BonafedError, InvalidValue, UnusablePlugin
 from bonafed.mechanisms.advice import ADVICE
-from bonafed.mechanisms.catalogue import entry, with_verb
+from bonafed.mechanisms.catalogue import entry, pass_over, usable, with_verb
 from bonafed.presentation import terminal
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ class Verb:
     """A command that takes a noun."""
 
     summary: str
-    noun: str  # what its nouns are called in errors
     nouns: Callable[[], Mapping[str, str]]  # summaries by name
-    command: Callable[[str], Command]  # of a noun
+    command: Callable[[str], Command]  # of a noun; one that is unknown is refused
     publishes: bool = False  # whether it can write a contract
     tabulates: bool = False  # whether it can write a CSV
 
@@ -72,8 +71,6 @@ def group_of(verb: Verb) -> typer.Typer:
             return list(verb.nouns())
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            if cmd_name not in verb.nouns():
-                raise InvalidValue(verb.noun, "must be one of " + ", ".join(verb.nouns()), repr(cmd_name))
             return _command(verb, cmd_name)
 
         def summaries(self, ctx: Any) -> list[tuple[str, str]]:
@@ -130,7 +127,6 @@ def _answer(
     csv: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written, answer, write all files together, then show the answer."""
-
     terminal.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
         raise InvalidValue("--sign", "requires --save", sign)
@@ -182,37 +178,44 @@ def _most_extreme(options: Section) -> tuple[str, float, float]:
 
 
 def _nouns(verb: str) -> Mapping[str, str]:
-
     return {mechanism.name: mechanism.summary for mechanism in with_verb(verb)}
 
 
 def _quote(name: str) -> Command:
-
-    command = entry(name).load().quote
+    command = entry(name, "quote").load().quote
     assert command is not None  # as the catalogue says
     return command
 
 
 def _attack(name: str) -> Command:
-
-    command = entry(name).load().attack
+    command = entry(name, "audit").load().attack
     assert command is not None  # as the catalogue says
     return command
 
 
 def _advice() -> Mapping[str, Command]:
     """All questions with an answer, those about all mechanisms first."""
-
     questions = dict(ADVICE)
-    for mechanism in with_verb("advise"):
-        questions |= mechanism.load().advice
+    for mechanism in usable(with_verb("advise")):
+        advice = mechanism.load().advice
+        if taken := questions.keys() & advice.keys():  # of a mechanism from outside
+            reason = f"others answer the questions {', '.join(sorted(taken))}"
+            pass_over(UnusablePlugin(mechanism.package, mechanism.name, reason))
+            continue
+        questions |= advice
     return questions
+
+
+def _answer_to(question: str) -> Command:
+    questions = _advice()
+    if question not in questions:
+        raise InvalidValue("question", "must be one of " + ", ".join(questions), repr(question))
+    return questions[question]
 
 
 quote_app = group_of(
     Verb(
         "The contract to publish under a mechanism, what it costs, and what it buys.",
-        "mechanism",
         lambda: _nouns("quote"),
         _quote,
         publishes=True,
@@ -221,7 +224,6 @@ quote_app = group_of(
 audit_app = group_of(
     Verb(
         "Try to game a mechanism, and show the lie that pays if there is one.",
-        "mechanism",
         lambda: _nouns("audit"),
         _attack,
     )
@@ -229,8 +231,7 @@ audit_app = group_of(
 advise_app = group_of(
     Verb(
         "Answer questions that come up before there is a config.",
-        "question",
         lambda: {name: command.summary for name, command in _advice().items()},
-        lambda name: _advice()[name],
+        _answer_to,
     )
 )

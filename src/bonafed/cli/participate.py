@@ -30,7 +30,6 @@ def participate(
 
     Example: bonafed participate me.toml
     """
-
     settings = read_settings(settings_file)
     require_flower()
     from bonafed.remote.participant.open_from_disk import open_participant

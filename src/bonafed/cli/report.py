@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.page import GENERATOR
 from bonafed.runs import listing
@@ -67,7 +67,6 @@ def require_page(option: str, path: Path) -> None:
 
 def is_page(path: Path) -> bool:
     """Whether bonafed made it."""
-
     with path.open("rb") as file:
         return GENERATOR.encode() in file.read(1024)
 

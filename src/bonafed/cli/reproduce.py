@@ -126,7 +126,6 @@ def reproduce(
 
 
 def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Claim]:
-
     if names and (everything or paper is not None):
         raise InvalidValue("--all" if everything else "--paper", "must not be given with names", names[0])
     if paper is not None and paper not in register.PAPERS:
@@ -141,12 +140,11 @@ def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[C
         if twice:
             raise InvalidValue("claims", "must have different identifiers", repr(twice[0]))
         return claims
-    return [claim for claim in register.claims().values() if paper in (None, claim.paper)]
+    return list(register.claims(paper).values())
 
 
 def _changes(claim: Claim, preset: str, settings: Sequence[str], seeds: int | None) -> dict[str, Any]:
     """What is not as the preset says; a key that the claim does not know is refused."""
-
     known = [item.name for item in fields(claim.settings(preset))]
     changes: dict[str, Any] = {}
     for text in settings:
@@ -232,7 +230,6 @@ def _left(progress: Progress) -> str:
 
 def _listing() -> Document:
     """What can be put to the test, and what is open."""
-
     known = register.claims()
     columns = tuple(Column(name, left=True) for name in ("claim", "place", "what the paper says"))
     blocks: list[Table | str] = []

@@ -54,7 +54,6 @@ def runs(
 
 
 def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
-
     rows, errors = [], []
     for path in listing.find(folders):
         try:
@@ -79,7 +78,6 @@ def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
 
 
 def _check(folders: Sequence[Path], as_json: bool) -> None:
-
     runs = listing.find(folders)
     states = {str(run): integrity.check(run) for run in runs}
     terminal.show(integrity.check_document(states), as_json=as_json)

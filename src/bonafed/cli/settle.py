@@ -9,15 +9,16 @@ import typer
 
 from bonafed import checks
 from bonafed.cli.options import Json, whole_number
+from bonafed.contracts.terms import Drawn
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import Drawn
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.reports import read_reports
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Contract, Reports
+    from bonafed.contracts.published import PublishedContract
+    from bonafed.contracts.terms import Reports
 
 
 def settle(
@@ -63,14 +64,12 @@ def settle(
     terminal.show(document, as_json=as_json, outputs=outputs)
 
 
-def _read(contract: Contract, path: Path) -> Reports:
-
+def _read(contract: PublishedContract, path: Path) -> Reports:
     return read_reports(path, contract.question.name)
 
 
-def _draw(contract: Contract, seed: int | None) -> Reports:
+def _draw(contract: PublishedContract, seed: int | None) -> Reports:
     """What clients would state if the contract's beliefs about them were right."""
-
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:
         rule = "cannot be used: the contract does not say what clients are like, or how many there are"

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from bonafed.cli.options import missing
+from bonafed.contracts import signatures
+from bonafed.contracts.signatures import make_keys, signature_path
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts import signatures
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.contracts.signatures import make_keys, signature_path
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 
 
@@ -25,7 +25,6 @@ def keygen(
 
     Example: bonafed keygen operator.pem
     """
-
     public = make_keys(key)
     terminal.say(f"{key} is private: whoever has it can sign as you.")
     terminal.say(f"{public} is public: bonafed verify --key {public}")
@@ -56,7 +55,7 @@ def sign(
 
 def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
     """A contract as files: itself and, with a key, its signature; none that is signed is replaced."""
-    from bonafed.mechanisms.contracts.signatures import sign
+    from bonafed.contracts.signatures import sign
 
     if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):
         rule = f"must not replace a contract that is signed ({signature_path(path)}): name another file"

@@ -74,14 +74,12 @@ def statement(
 
 
 def _mine(path: Path, run: str | None) -> Document:
-
     settings = read_settings(path)
     return my_document(Journal(settings.folder, reading=True), settings.name, run)
 
 
 def _read(folder: Path) -> Statement:
     """The statement in the summary of a run."""
-
     if not holds_run(folder):
         raise InvalidValue("RUN", f"must be a folder that holds a run ({CONFIG})", folder)
     if not is_finished(folder):

@@ -18,8 +18,8 @@ from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.extras import importing
 from bonafed.learning.data import datasets
-from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Document, Table
 from bonafed.remote.server.evidence import was_remote
@@ -48,7 +48,9 @@ from bonafed.sections import named
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.mechanisms.protocol import Config, Contract, Reports
+    from bonafed.contracts.published import PublishedContract
+    from bonafed.contracts.terms import Reports
+    from bonafed.mechanisms.protocol import Config
     from bonafed.runs.log import RoundRecord
     from bonafed.runs.prepare import Setting
 
@@ -200,7 +202,7 @@ class _Order:
     folder: Path  # of the run
     reach: Reach
     as_json: bool
-    contract: Contract | None = None  # that was published; None: the run makes its own, if any
+    contract: PublishedContract | None = None  # that was published; None: the run makes its own, if any
     reports: Reports | ReportsFile | None = None  # None: clients here or elsewhere are asked
     secret: bytes | None = None  # of the coins that the contract commits to
     resume: bool = False
@@ -208,7 +210,6 @@ class _Order:
 
 def _resume(config: Path | None, changes: list[str], folder: Path, reach: Reach, as_json: bool) -> None:
     """Go on with a run, or show one that is finished."""
-
     with reading_once():
         settings = _config(config, changes, folder, None)
         if config is None and is_finished(folder):
@@ -219,11 +220,11 @@ def _resume(config: Path | None, changes: list[str], folder: Path, reach: Reach,
 
 
 def _write_example(name: str, as_json: bool) -> None:
-
-    if name not in CATALOGUE:
-        raise InvalidValue("--write-example", "must be one of " + ", ".join(sorted(CATALOGUE)), repr(name))
+    if name not in catalogue.CATALOGUE and name not in catalogue.mechanisms():
+        rule = "must be one of " + ", ".join(sorted(catalogue.mechanisms()))
+        raise InvalidValue("--write-example", rule, repr(name))
     path = Path(f"{name}.toml")
-    content = CATALOGUE[name].example.read_bytes()
+    content = catalogue.entry(name).example.read_bytes()
     there = path.is_file() and path.read_bytes() == content
     if path.exists() and not there:
         rule = "must not replace an existing file with other contents"
@@ -236,9 +237,8 @@ def _write_example(name: str, as_json: bool) -> None:
         terminal.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
-def _read_contract(path: Path, secret: Path | None) -> Contract:
+def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
-
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:
         rule = "is required: the contract commits to a secret that decides who is in a round"
@@ -249,10 +249,9 @@ def _read_contract(path: Path, secret: Path | None) -> Contract:
 
 
 def _config(
-    path: Path | None, changes: list[str], resume: Path | None, contract: Contract | None
+    path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
-
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
     if path is not None and contract is not None:
@@ -274,10 +273,9 @@ def _new_folder(settings: Config, path: Path | None, folder: Path | None) -> Pat
 
 
 def _read_reports(
-    settings: Config, contract: Contract | None, path: Path, reach: Reach
+    settings: Config, contract: PublishedContract | None, path: Path, reach: Reach
 ) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
-
     if contract is not None:
         return read_reports(path, contract.question.name)
     if reach.where == "here":
@@ -291,7 +289,6 @@ def _read_reports(
 
 
 def _require_reached(reach: Reach, folder: Path) -> None:
-
     if was_remote(folder) and reach.where == "here":
         rule = "is required: this run is on a federation (--on flower --federation DIR)"
         raise MissingValue("--on", rule)
@@ -383,7 +380,6 @@ def _is_guessed(setting: Setting) -> bool:
 
 def _require_same_run(setting: Setting, folder: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
-
     integrity.require_same_config(setting.config, of_run(folder))
     if not (is_finished(folder) and needs_secret(setting.config)):  # which is erased by then
         noise = integrity.source_of_noise(setting.config, folder, resume=True)
@@ -393,7 +389,6 @@ def _require_same_run(setting: Setting, folder: Path) -> None:
 
 def _resuming(folder: Path) -> int:
     """The number of completed rounds; also prints which libraries have changed since."""
-
     for name, (then, now) in changed_versions(folder).items():
         terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
     return rounds_done(folder)
@@ -401,7 +396,6 @@ def _resuming(folder: Path) -> int:
 
 def _require_known_data(settings: Config) -> None:
     """A misspelt name is refused before PyTorch is imported, which takes seconds."""
-
     name = settings.data.name
     if name not in datasets.NAMES and not datasets.is_own_file(name):
         with named("data", dataset="name"):
@@ -409,7 +403,6 @@ def _require_known_data(settings: Config) -> None:
 
 
 def _show_finished(folder: Path, as_json: bool) -> None:
-
     erase_secrets(folder)  # in case the end was cut short before that
     require_unchanged(folder)
     document = run_document(read_json(folder, SUMMARY), read_rounds(folder), folder)
@@ -417,7 +410,6 @@ def _show_finished(folder: Path, as_json: bool) -> None:
 
 
 def _show(folder: Path, document: Document, how: str, as_json: bool) -> None:
-
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")

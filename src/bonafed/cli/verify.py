@@ -11,12 +11,13 @@ import typer
 
 from bonafed.cli.coins import rounds_table
 from bonafed.cli.options import Json, number
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.roster import check_contract
+from bonafed.contracts.signatures import signature_holds, signature_path
+from bonafed.contracts.transcript import check_openings, read_transcript
 from bonafed.economics.claims import Finding, all_hold, findings_table
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.coins import Coins, check_openings, read_transcript
-from bonafed.mechanisms.coins.contracts import check_contract
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.contracts.signatures import signature_holds, signature_path
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Document
 from bonafed.runs.coins import verify_run
@@ -66,7 +67,6 @@ def verify(
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     """What is signed, what one would earn, and every check."""
-
     contract = read_contract(path)
     parts = [contract.document()]
     if cost is not None:
@@ -99,7 +99,6 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
 
 def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     """Show what `check_coins` finds; exit code 1 if a check fails."""
-
     findings, coins = check_coins(path, contract)
     document = findings_document(
         f"Verification of the coins of {path}", findings, "the record of the coins"
@@ -111,7 +110,6 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
 
 def findings_document(title: str, findings: Sequence[Finding], subject: str) -> Document:
     """Findings as a document, with a verdict."""
-
     holds = all_hold(findings)
     verdict = "Every check holds." if holds else f"{subject[0].upper()}{subject[1:]} fails a check."
     return Document(
@@ -123,7 +121,6 @@ def findings_document(title: str, findings: Sequence[Finding], subject: str) -> 
 
 def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     """Whether the operator's key signed this contract."""
-
     path = signature_path(contract)
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")

@@ -56,14 +56,14 @@ def _of_coins(q: Floats, size: int) -> Floats:
 def _of_draws(p: Floats, size: int, draws: int) -> Floats:
     counts = np.arange(draws + 1)
     factorials = np.array([math.lgamma(k + 1) for k in counts.tolist()])
-    found = np.zeros((size, draws + 1))  # of j different clients, drawn k times together
-    found[0, 0] = 1.0
+    ways = np.zeros((size, draws + 1))  # of j different clients, drawn k times together
+    ways[0, 0] = 1.0
     for mean in (p[p > 0] * draws).tolist():
         times = np.exp(counts * math.log(mean) - mean - factorials)
         drawn = np.concatenate([[0.0], times[1:]])
-        following = found * times[0]
-        for count, row in enumerate(found[:-1], 1):
+        following = ways * times[0]
+        for count, row in enumerate(ways[:-1], 1):
             following[count] += np.convolve(row, drawn)[: draws + 1]
-        found = following
+        ways = following
     all_together = math.exp(draws * math.log(draws) - draws - factorials[-1])
-    return np.asarray(found[:, -1] / all_together)
+    return np.asarray(ways[:, -1] / all_together)

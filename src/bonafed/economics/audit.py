@@ -188,22 +188,24 @@ def audit(
             tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in sweeps])
         scale = amount if claim in _OF_QUANTITIES else money
         violated = witness.gain > relative * max(scale, 1e-300)
-        found = witness if violated else None
-        findings.append(Finding.searched(claim, tries, witness.gain, found, unit=_unit(claim, unit)))
+        counterexample = witness if violated else None
+        findings.append(
+            Finding.searched(claim, tries, witness.gain, counterexample, unit=_unit(claim, unit))
+        )
     return AuditReport(tuple(findings))
 
 
 def merge(reports: Sequence[AuditReport]) -> AuditReport:
     """One report of several: tries added up, the worst case of each claim kept."""
-    together: dict[str, Finding] = {}
+    by_claim: dict[str, Finding] = {}
     for finding in (f for report in reports for f in report.findings):
-        earlier = together.get(finding.claim)
+        earlier = by_claim.get(finding.claim)
         worse = max(filter(None, (earlier, finding)), key=lambda f: (not f.holds, f.number))
         tries = finding.tries + (0 if earlier is None else earlier.tries)
-        together[finding.claim] = Finding.searched(
+        by_claim[finding.claim] = Finding.searched(
             finding.claim, tries, worse.number, worse.witness, kind=worse.kind, unit=worse.unit
         )
-    return AuditReport(tuple(together.values()))
+    return AuditReport(tuple(by_claim.values()))
 
 
 def _unit(claim: Claim, unit: str) -> str:

@@ -144,7 +144,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The finding in one word, as tables show it."""
         if self.exceeded:
             return EXCEEDED
         return {True: "holds", False: "FAILS", None: "not claimed"}[self.holds]
@@ -209,7 +209,7 @@ def checked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def kept(findings: Iterable[Finding]) -> int:
-    """How many hold."""
+    """How many of the findings hold."""
     return sum(finding.holds is True for finding in findings)
 
 
@@ -288,17 +288,17 @@ class Statement(Shown):
         if client not in self.clients:
             names = ", ".join(map(repr, self.clients[:10])) + (", ..." if len(self.clients) > 10 else "")
             raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
-        place = self.clients.index(client)
-        rest = {name: cells[place] for name, cells in self.columns.items()}
-        return {"client": client, "amount": self.written(self.amounts[place]), **rest}
+        index = self.clients.index(client)
+        rest = {name: cells[index] for name, cells in self.columns.items()}
+        return {"client": client, "amount": self.written(self.amounts[index]), **rest}
 
     def only(self, client: str) -> Statement:
         """The statement of one client."""
         self.row(client)  # refuses unknown clients
-        place = self.clients.index(client)
-        columns = {name: (cells[place],) for name, cells in self.columns.items()}
-        mine = (self.amounts[place],)
-        return replace(self, clients=(client,), amounts=mine, columns=columns, totals={})
+        index = self.clients.index(client)
+        columns = {name: (cells[index],) for name, cells in self.columns.items()}
+        own_amount = (self.amounts[index],)
+        return replace(self, clients=(client,), amounts=own_amount, columns=columns, totals={})
 
     def written(self, minor: int) -> str:
         """An amount with all its digits."""
@@ -367,7 +367,7 @@ class Statement(Shown):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Statement:
-        """Of plain data."""
+        """The statement that `to_json` made these plain data of."""
         return cls(
             mechanism=data["mechanism"], run=data["run"], unit=data["unit"], decimals=data["decimals"],
             clients=tuple(data["clients"]), amounts=tuple(data["amounts"]),

@@ -87,8 +87,8 @@ def coalitions_of(players: int, orders: ArrayLike | None = None) -> Masks:
     n = checks.whole("players", players)
     if orders is None:
         return np.asarray((np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1 == 1)
-    place = np.argsort(np.asarray(orders), axis=1)
-    prefixes = place[:, None, :] < np.arange(1, n + 1)[:, None]
+    position = np.argsort(np.asarray(orders), axis=1)
+    prefixes = position[:, None, :] < np.arange(1, n + 1)[:, None]
     return np.unique(prefixes.reshape(-1, n), axis=0)
 
 
@@ -101,20 +101,20 @@ def shares(total: Floats, masks: Masks, orders: ArrayLike | None = None) -> Floa
     n = masks.shape[1]
     worth = {mask.tobytes(): value for mask, value in zip(masks, total.tolist(), strict=True)}
     worth[np.zeros(n, dtype=bool).tobytes()] = 0.0
-    found = np.zeros(n)
+    shares = np.zeros(n)
     if orders is not None:
         for order in np.asarray(orders):
             joined = np.zeros(n, dtype=bool)
             for player in order:
                 before = worth[joined.tobytes()]
                 joined[player] = True
-                found[player] += worth[joined.tobytes()] - before
-        return found / len(np.asarray(orders))
+                shares[player] += worth[joined.tobytes()] - before
+        return shares / len(np.asarray(orders))
     for mask in masks:
         size = int(mask.sum())
         part = 1 / (n * math.comb(n - 1, size - 1))  # (|S|-1)! (n-|S|)!/n! of S without one of its players
         for player in np.flatnonzero(mask):
             without = mask.copy()
             without[player] = False
-            found[player] += part * (worth[mask.tobytes()] - worth[without.tobytes()])
-    return found
+            shares[player] += part * (worth[mask.tobytes()] - worth[without.tobytes()])
+    return shares

@@ -132,7 +132,7 @@ class Menu(ABC):
     @property
     @abstractmethod
     def expected_probability(self) -> float:
-        """E[q]."""
+        """E[q], the mean probability over the prior."""
 
     @property
     @abstractmethod

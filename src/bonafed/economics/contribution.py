@@ -88,12 +88,12 @@ def shapley_sampled(
     if antithetic:
         sequences = np.stack([sequences, sequences[:, ::-1]], axis=1).reshape(m, n)
     # place[o, i]: when player i comes in order o. The k-th prefix holds those with place < k.
-    place = np.argsort(sequences, axis=1)
-    prefixes = place[:, None, :] < np.arange(n + 1)[:, None]  # (m, n+1, n)
+    position = np.argsort(sequences, axis=1)
+    prefixes = position[:, None, :] < np.arange(n + 1)[:, None]  # (m, n+1, n)
     flat = prefixes.reshape(-1, n)
     _, first, back = np.unique(np.packbits(flat, axis=1), axis=0, return_index=True, return_inverse=True)
     v = _worths(value, flat[first])[back.reshape(-1)].reshape(m, n + 1)
-    added = np.take_along_axis(np.diff(v, axis=1), place, axis=1)  # (m, n) what each player added
+    added = np.take_along_axis(np.diff(v, axis=1), position, axis=1)  # (m, n) what each player added
     units = added.reshape(-1, 2, n).mean(1) if antithetic else added
     error = units.std(0, ddof=1) / math.sqrt(units.shape[0])
     return ShapleyValues(units.mean(0), error, first.size, False)

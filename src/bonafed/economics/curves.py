@@ -35,7 +35,7 @@ _REACHED = 1e-9  # of w at the other border of a panel: closer to its limit is r
 _NOTHING = 1e-140  # a tail lighter than this cannot be told from none in the tables
 
 
-class Curve(ABC):
+class SpendCurve(ABC):
     """See the module docstring for each quantity; all arguments and results are arrays."""
 
     __slots__ = ()
@@ -53,7 +53,7 @@ class Curve(ABC):
     def tail_inverse(self, x: Floats) -> Floats: ...
 
 
-class SmoothCurve(Curve):
+class SmoothCurve(SpendCurve):
     """The curve of a prior with a density: adds what prices a single report."""
 
     __slots__ = ()
@@ -164,7 +164,7 @@ class TabulatedCurve(SmoothCurve):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StepCurve(Curve):
+class StepCurve(SpendCurve):
     """Sums instead of integrals: psi_k and masses f_k on finitely many costs (theory A4)."""
 
     costs: Floats  # (K,) increasing
@@ -191,7 +191,7 @@ class StepCurve(Curve):
 
 
 @lru_cache(maxsize=64)
-def virtual_curve(prior: Prior) -> Curve:
+def virtual_curve(prior: Prior) -> SpendCurve:
     """The curve of the ironed virtual cost: what the truthful contract is made from."""
     if isinstance(prior, FinitePrior):
         return step_curve(prior.costs, prior.masses, prior.ironed_virtual_costs())
@@ -209,7 +209,7 @@ def virtual_roots(prior: FinitePrior) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def cost_curve(prior: Prior) -> Curve:
+def cost_curve(prior: Prior) -> SpendCurve:
     """The curve of the cost itself: what complete information would allow (theory A5)."""
     if isinstance(prior, FinitePrior):
         return step_curve(prior.costs, prior.masses, prior.costs)

@@ -76,17 +76,17 @@ def _without(surplus: int, amounts: list[int], covers: list[int]) -> list[int]:
     if surplus <= 0:
         return amounts
     margins = [
-        (cover - amount, place)  # the largest margin first; among equals, the first client
-        for place, (amount, cover) in enumerate(zip(amounts, covers, strict=True))
+        (cover - amount, client)  # the largest margin first; among equals, the first client
+        for client, (amount, cover) in enumerate(zip(amounts, covers, strict=True))
         if amount > cover
     ]
     heapify(margins)
     while surplus > 0 and margins:  # else everybody is paid just its cost: no rounding keeps both promises
-        below, place = margins[0]
-        amounts[place] -= 1
+        below, client = margins[0]
+        amounts[client] -= 1
         surplus -= 1
         if below < -1:
-            heapreplace(margins, (below + 1, place))
+            heapreplace(margins, (below + 1, client))
         else:
             heappop(margins)
     return amounts

@@ -68,7 +68,7 @@ class Prior(ABC):
 
     @abstractmethod
     def cdf(self, c: ArrayLike) -> Floats:
-        """P(cost <= c)."""
+        """P(cost <= c), the distribution function."""
 
     @abstractmethod
     def quantile(self, u: ArrayLike) -> Floats:
@@ -77,7 +77,7 @@ class Prior(ABC):
     @property
     @abstractmethod
     def mean(self) -> float:
-        """E[cost]."""
+        """E[cost], the mean cost."""
 
     @abstractmethod
     def virtual_cost(self, c: ArrayLike) -> Floats:

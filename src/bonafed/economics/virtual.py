@@ -63,12 +63,12 @@ def iron(prior: ContinuousPrior) -> tuple[IronedInterval, ...]:
             first = pools.pop()[0]
             refined = _refine(prior, middle, phi, first, last)
         pools.append((first, last, refined))
-    found = tuple(refined for _, _, refined in pools)
-    if falls_last and found[-1].right < prior.high:
+    ironed = tuple(refined for _, _, refined in pools)
+    if falls_last and ironed[-1].right < prior.high:
         top = _pool_at_the_top(prior)
-        beside = found[-1]
-        found += (top._replace(left=max(top.left, math.nextafter(beside.right, math.inf))),)
-    return found
+        beside = ironed[-1]
+        ironed += (top._replace(left=max(top.left, math.nextafter(beside.right, math.inf))),)
+    return ironed
 
 
 def _pool_at_the_top(prior: ContinuousPrior) -> IronedInterval:

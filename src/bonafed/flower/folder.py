@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bonafed import __version__
+from bonafed.contracts.signatures import make_keys
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.files import write_new, write_together
 from bonafed.flower.certificates import VALID, Certificates, make_certificates
-from bonafed.mechanisms.contracts.signatures import make_keys
 from bonafed.remote.keys import make_member_key, member_public, public_text
 from bonafed.remote.roster import Membership, address, federation_name, member_names, read_roster
 from bonafed.runs import toml

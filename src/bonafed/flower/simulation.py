@@ -23,6 +23,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, final
 
+from bonafed.contracts.terms import Reports
 from bonafed.errors import AskFailed, MissingExtra
 from bonafed.files import open_log, write_together
 from bonafed.flower.commands import Connection, environment
@@ -31,7 +32,7 @@ from bonafed.flower.link import OnlineNodes, RelayConnection, RelayedTransport, 
 from bonafed.flower.participating import free_port
 from bonafed.flower.simulated import DEFAULT_OPENER
 from bonafed.learning.federation import Failure
-from bonafed.mechanisms.protocol import Config, Reports
+from bonafed.mechanisms.protocol import Config
 from bonafed.remote.roster import Membership
 from bonafed.runs import toml
 from bonafed.runs.config import read_tables

@@ -54,8 +54,8 @@ def evaluate_models(
     weights = torch.from_numpy(np.array(models)).to(precision(samples))  # a copy: states are read-only
     most = _at_once(program, samples)
     length = min(n, most)
-    together = max(1, most // length)  # small sets of samples: several models in a call
-    groups = [weights[k : k + together] for k in range(0, m, together)]
+    models_per_call = max(1, most // length)  # small sets of samples: several models in a call
+    groups = [weights[k : k + models_per_call] for k in range(0, m, models_per_call)]
 
     def score(group: Tensor) -> tuple[Tensor, Tensor]:
         return _score(program, group, samples, length)

@@ -78,14 +78,14 @@ class Roster:
     @cached_property
     def index(self) -> dict[str, int]:
         """The place of each name."""
-        return {name: place for place, name in enumerate(self.names)}
+        return {name: index for index, name in enumerate(self.names)}
 
     def only(self, names: Collection[str]) -> Roster:
         """Those of them with these names, in their order."""
-        here = [place for place, name in enumerate(self.names) if name in names]
+        here = [index for index, name in enumerate(self.names) if name in names]
         if len(here) == len(self):
             return self
-        return replace(self, names=tuple(self.names[place] for place in here), sizes=self.sizes[here])
+        return replace(self, names=tuple(self.names[index] for index in here), sizes=self.sizes[here])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -340,15 +340,15 @@ def some_rows(task: Task, rows: Ints) -> Task:
     """
     if len(rows) == answer_shape(task)[0]:
         return task
-    work, places, models = task.work, rows.tolist(), task.models[rows]
+    work, indices, models = task.work, rows.tolist(), task.models[rows]
     if isinstance(work, Slopes):
-        models = task.models[[*places, -1]]
+        models = task.models[[*indices, -1]]
     elif isinstance(work, Gradients | Losses):
         at = positions(task)
-        work = replace(work, released=tuple(at[place] for place in places))
+        work = replace(work, released=tuple(at[index] for index in indices))
         if isinstance(work, Losses) and work.limit is not None:
-            limits, models = limits_of(task), task.models[[0, *(place + 1 for place in places)]]
-            work = replace(work, limit=tuple(limits[place] for place in places))
+            limits, models = limits_of(task), task.models[[0, *(index + 1 for index in indices)]]
+            work = replace(work, limit=tuple(limits[index] for index in indices))
     return task._replace(models=models, work=work)
 
 
@@ -359,8 +359,8 @@ def noisy(values: Floats, sd: ArrayLike, request: bytes, task: Task, add: AddNoi
         return add(values, each[0], request, released)
     at = positions(task)
     rows = (
-        add(row, each[place], request, at[place]) if each[place] else row
-        for place, row in enumerate(values)
+        add(row, each[index], request, at[index]) if each[index] else row
+        for index, row in enumerate(values)
     )
     return np.stack(list(rows))
 

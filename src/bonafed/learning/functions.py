@@ -67,7 +67,7 @@ class FunctionFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Nobody."""
+        """Nobody is vouched for: any answer may be dishonest."""
         return ()
 
     def report(self, question: Question) -> Mapping[str, float]:
@@ -96,11 +96,11 @@ class FunctionFederation:
             raise InvalidValue("noise", rule, noise)
         parts = checked_shares(tasks, shares)
         replies = self.replies(tasks)
-        order = sorted(range(len(tasks)), key=lambda place: self.members.index[tasks[place].client])
+        order = sorted(range(len(tasks)), key=lambda index: self.members.index[tasks[index].client])
         usable = [
-            (place, reply)
-            for place in order
-            if isinstance(reply := replies[tasks[place].identifier], Reply)
+            (index, reply)
+            for index in order
+            if isinstance(reply := replies[tasks[index].identifier], Reply)
         ]
         failures = {name: reply for name, reply in replies.items() if isinstance(reply, Failure)}
         shape = answer_shape(tasks[0]) if tasks else (1, 1)

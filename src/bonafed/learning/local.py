@@ -72,7 +72,7 @@ class EngineFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Everybody."""
+        """Everybody is vouched for: answers are computed here."""
         return self.members.names
 
     def with_noise(self, noise: Source) -> EngineFederation:
@@ -106,7 +106,7 @@ class EngineFederation:
         return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
 
     def _problem(self, objective: Objective) -> Problem:
-        """Equal weights."""
+        """The samples of all clients as a problem in which every client weighs the same."""
         rows, owner = _owners(self.parts, len(self.samples.labels))
         if objective.kind == "module":
             from bonafed.learning.problems.modules import ModuleProblem
@@ -149,20 +149,24 @@ class EngineFederation:
         updates, failures = self._train(tasks)
         change = self._sum(updates, shares)
         if not _finite(change):  # then some update is not; checking each one every time would take longer
-            bad = {place for place, _, update in updates if not _finite(update.change)}
+            bad = {task_number for task_number, _, update in updates if not _finite(update.change)}
             failures |= dict.fromkeys(bad, NOT_FINITE)
             change = self._sum([answer for answer in updates if answer[0] not in bad], shares)
         values = self._hidden(change.numpy()[None], sd, tasks, shares) if sd else change.numpy()[None]
-        losses = [update.loss for place, _, update in updates if place not in failures]
+        losses = [update.loss for task_number, _, update in updates if task_number not in failures]
         return Total(
             values,
-            tuple(place not in failures for place in range(len(tasks)))
+            tuple(task_number not in failures for task_number in range(len(tasks)))
             if failures
             else (True,) * len(tasks),
-            {tasks[place].identifier: failure for place, failure in sorted(failures.items())},
+            {tasks[task_number].identifier: failure for task_number, failure in sorted(failures.items())},
             sum(losses) / len(losses) if losses else math.nan,
             sum(update.steps for _, _, update in updates),
-            tuple(_release(tasks[place], job, update) for place, job, update in updates if update.releases),
+            tuple(
+                _release(tasks[task_number], job, update)
+                for task_number, job, update in updates
+                if update.releases
+            ),
         )
 
     @single_threaded()
@@ -173,31 +177,31 @@ class EngineFederation:
             return self._answering(tasks).replies(tasks)
         updates, failures = self._train(tasks)
         replies: dict[str, Reply | Failure] = {
-            tasks[place].identifier: failure for place, failure in failures.items()
+            tasks[task_number].identifier: failure for task_number, failure in failures.items()
         }
-        for place, job, update in updates:
+        for task_number, job, update in updates:
             answer: Reply | Failure = NOT_FINITE
             if _finite(update.change):
                 values: Models = update.change.numpy()[None]
-                releases = (_release(tasks[place], job, update),) if update.releases else ()
+                releases = (_release(tasks[task_number], job, update),) if update.releases else ()
                 answer = Reply(values, update.loss, update.steps, releases)
-            replies[tasks[place].identifier] = answer
+            replies[tasks[task_number].identifier] = answer
         return replies
 
     def _train(self, tasks: Sequence[Task]) -> tuple[list[TaskUpdate], dict[int, Failure]]:
         """Place, job and update of each task that could be trained, and why the others could not."""
         work = _shared_work(tasks)
-        places, jobs = self._jobs(tasks)
+        indices, jobs = self._jobs(tasks)
         answers = try_jobs(
-            self.crew, _start(tasks, places), jobs, work.training,
+            self.crew, _start(tasks, indices), jobs, work.training,
             seed=work.seed, round_number=work.round_number, noise=self.noise,
         )  # fmt: skip
         updates, failures = list[TaskUpdate](), dict[int, Failure]()
-        for place, job, answer in zip(places, jobs, answers, strict=True):
+        for task_number, job, answer in zip(indices, jobs, answers, strict=True):
             if isinstance(answer, Update):
-                updates.append((place, job, answer))
+                updates.append((task_number, job, answer))
             else:
-                failures[place] = Failure(f"{answer.rule}, got {answer.value}")
+                failures[task_number] = Failure(f"{answer.rule}, got {answer.value}")
         return updates, failures
 
     def _jobs(self, tasks: Sequence[Task]) -> tuple[Sequence[int], Sequence[Job]]:
@@ -212,8 +216,10 @@ class EngineFederation:
             jobs.append(Job(numbers[client], self.parts[client], work.copy, work.noise_multiplier))
         if all(before.client < after.client for before, after in pairwise(jobs)):
             return range(len(jobs)), jobs
-        places = sorted(range(len(jobs)), key=lambda place: (jobs[place].client, jobs[place].copy))
-        return places, [jobs[place] for place in places]
+        indices = sorted(
+            range(len(jobs)), key=lambda task_number: (jobs[task_number].client, jobs[task_number].copy)
+        )
+        return indices, [jobs[task_number] for task_number in indices]
 
     def _hidden(self, values: Floats, sd: float, tasks: Sequence[Task], shares: Floats) -> Floats:
         """A sum with noise that is keyed by everything it depends on, whoever is missing in it."""
@@ -226,8 +232,8 @@ class EngineFederation:
     def _sum(self, answers: Sequence[TaskUpdate], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
         total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.ravel().tolist()
-        for place, _, update in answers:
-            total.add_(update.change, alpha=alphas[place])
+        for task_number, _, update in answers:
+            total.add_(update.change, alpha=alphas[task_number])
         return total
 
     def __enter__(self) -> EngineFederation:
@@ -281,12 +287,12 @@ def _require_bare(tasks: Sequence[Task]) -> None:
             raise MissingValue("clip", "is required where noise is added")
 
 
-def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
+def _start(tasks: Sequence[Task], indices: Sequence[int]) -> Tensor:
     """(P,) one model for all, or (tasks, P) one for each."""
     first = tasks[0].models
     if all(task.models is first for task in tasks):
         return torch.from_numpy(np.array(first[0]))
-    return torch.from_numpy(np.concatenate([tasks[place].models for place in places]))
+    return torch.from_numpy(np.concatenate([tasks[task_number].models for task_number in indices]))
 
 
 def _release(task: Task, job: Job, update: Update) -> Release:

@@ -2,8 +2,8 @@
 
 A *source* gives every job a stream of its own.
 
-    Secret         a cipher's key stream, keyed by a secret and by everything the job depends on (`Task`),
-                   so that the same noise is never added to two different values
+    Secret         a cipher's key stream, keyed by a secret and by everything the job depends on
+                   (`NoiseTask`), so that the same noise is never added to two different values
     Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows
                    the seed can remove the noise, so that no epsilon protects against them
 
@@ -59,7 +59,7 @@ _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
 _STREAMS = {_NOISE: JobStream.NOISE, _BATCHES: JobStream.BATCHES}  # of reproducible noise
 
 
-class Task(NamedTuple):
+class NoiseTask(NamedTuple):
     """Everything that a job's result depends on; tasks that differ in anything get independent noise.
 
     What jobs share comes as a digest, made once for all of them.
@@ -75,7 +75,7 @@ class Task(NamedTuple):
     own: bytes  # which of them are its own, number after number
 
     @classmethod
-    def of(cls, job: Job, training: bytes, round_number: int, model: bytes, samples: bytes) -> Task:
+    def of(cls, job: Job, training: bytes, round_number: int, model: bytes, samples: bytes) -> NoiseTask:
         """The task of a job in a round; training, model and all clients' samples as digests."""
         own = job.samples.astype(np.int64, copy=False).tobytes()
         return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, samples, own)
@@ -127,7 +127,7 @@ class Source(ABC):
     """Where the noise of a run comes from."""
 
     @abstractmethod
-    def stream(self, task: Task) -> Stream:
+    def stream(self, task: NoiseTask) -> Stream:
         """The stream of a job, always the same one for the same task."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Secret(Source):
         """A new key from the operating system."""
         return cls(secrets.token_bytes(KEY_BYTES))
 
-    def stream(self, task: Task) -> Stream:
+    def stream(self, task: NoiseTask) -> Stream:
         whole = task.canonical()
         return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
 
@@ -196,7 +196,7 @@ class Reproducible(Source):
     def own(self, client: int) -> Source:
         return Reproducible(self.seed, client)
 
-    def stream(self, task: Task) -> Stream:
+    def stream(self, task: NoiseTask) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
         return Stream(lambda purpose: _Generator(numbers, _STREAMS[purpose]))
 

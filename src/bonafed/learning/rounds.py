@@ -141,8 +141,8 @@ def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
 
 def absences(tasks: Sequence[Task], total: Total) -> NDArray[np.bool_]:
     """(tasks,) whose client gave no answer at all."""
-    found = (total.failures.get(task.identifier) for task in tasks)
-    return np.array([failure is not None and failure.absent for failure in found], dtype=bool)
+    failures = (total.failures.get(task.identifier) for task in tasks)
+    return np.array([failure is not None and failure.absent for failure in failures], dtype=bool)
 
 
 def failures(who: Participation, delivered: Sequence[bool] | NDArray[np.bool_]) -> list[int]:

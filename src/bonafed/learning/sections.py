@@ -51,7 +51,7 @@ def _classes(name: str, value: object) -> int | tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Data(Section):
-    """The data set."""
+    """The table [data]: which data set, and what is read of it."""
 
     name: str = key(
         word, help="A data set that bonafed knows, or your own .npz or .csv file.", example='"digits"'
@@ -127,7 +127,7 @@ def _options_of(kind: str) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class Model(Section):
-    """The model."""
+    """The table [model]: which model is trained."""
 
     name: str = key(word, help="A model that bonafed knows.", example='"softmax"')
 

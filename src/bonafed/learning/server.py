@@ -126,13 +126,13 @@ def corrections(
     """The second sum of (a) with memory, and who delivered; added by client, in double precision."""
     answers = [replies[task.identifier] for task in tasks]
     usable = [
-        (place, answer)
-        for place in np.argsort(who.clients, kind="stable").tolist()
-        if isinstance(answer := answers[place], Reply)
+        (index, answer)
+        for index in np.argsort(who.clients, kind="stable").tolist()
+        if isinstance(answer := answers[index], Reply)
     ]
     change = np.zeros(size)
-    for place, reply in usable:
-        weight, before = float(who.weights[place]), state.received[who.clients[place]]
+    for index, reply in usable:
+        weight, before = float(who.weights[index]), state.received[who.clients[index]]
         change += weight * np.asarray(reply.values[0], dtype=np.float64)
         if before is not None:
             change -= weight * server.memory_weight * before.astype(np.float64)

@@ -50,7 +50,7 @@ _EVERYBODY = 'with noise_at = "sum", for every client'
 _WHY = "later steps would look at records again"
 
 
-class Steps(Protocol):
+class StatedSteps(Protocol):
     """What decides how many steps a client takes in a round, and which: of a config, or of its training."""
 
     @property
@@ -66,12 +66,12 @@ class Steps(Protocol):
     def optimizer(self) -> str: ...
 
 
-def require_one_step(training: Steps, names: Sequence[str], sizes: Ints) -> None:
+def require_one_step(training: StatedSteps, names: Sequence[str], sizes: Ints) -> None:
     """Refuse what the noise on a sum does not cover, by the key of the config."""
     refuse([*never_one_step(training), *batches_too_small(training, names, sizes)][:1])
 
 
-def never_one_step(training: Steps) -> Iterator[InvalidValue]:
+def never_one_step(training: StatedSteps) -> Iterator[InvalidValue]:
     """What is refused whatever clients hold."""
     if training.optimizer != "sgd":
         rule = 'must be "sgd" with noise_at = "sum": the steps of others are not bounded by the clip'
@@ -83,7 +83,7 @@ def never_one_step(training: Steps) -> Iterator[InvalidValue]:
         yield InvalidValue("training.epochs", rule, training.epochs)
 
 
-def batches_too_small(training: Steps, names: Sequence[str], sizes: Ints) -> Iterator[InvalidValue]:
+def batches_too_small(training: StatedSteps, names: Sequence[str], sizes: Ints) -> Iterator[InvalidValue]:
     """A batch that does not hold all records of the client with the most, where an epoch is a pass."""
     if training.batch_size is None or training.epochs is None or not sizes.size:
         return  # a batch that is left open holds all records

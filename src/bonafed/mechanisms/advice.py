@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bonafed.mechanisms.catalogue import CATALOGUE, Burden, Fit
+from bonafed.mechanisms.catalogue import Burden, Fit, mechanisms
 from bonafed.mechanisms.private_training import PRIVATE_TRAINING
 from bonafed.mechanisms.protocol import Command
 from bonafed.presentation.documents import Column, Document, Table
@@ -36,7 +36,7 @@ class Situation(Section):
 def objections(fit: Fit, situation: Situation) -> list[str]:
     """Why a mechanism of this kind does not suit the situation; empty if it does.
 
-    >>> fit = CATALOGUE["jsam"].fit
+    >>> fit = mechanisms()["jsam"].fit
     >>> objections(fit, Situation("yes", "privacy", prior="yes"))
     []
     >>> objections(fit, Situation("no", "privacy"))
@@ -59,7 +59,7 @@ def objections(fit: Fit, situation: Situation) -> list[str]:
 def first_command(fit: Fit, situation: Situation) -> str:
     """The command to begin with; nothing is taken for known that is not.
 
-    >>> first_command(CATALOGUE["sampling"].fit, Situation("yes", "participation"))
+    >>> first_command(mechanisms()["sampling"].fit, Situation("yes", "participation"))
     'bonafed quote sampling --prior-free --highest C'
     """
     return fit.begin_blind if situation.prior == "no" and fit.begin_blind else fit.begin
@@ -67,7 +67,7 @@ def first_command(fit: Fit, situation: Situation) -> str:
 
 def advise(situation: Situation) -> Document:
     """Every mechanism, whether it fits, and why not."""
-    fits = {name: entry.fit for name, entry in CATALOGUE.items() if entry.fit is not None}
+    fits = {name: entry.fit for name, entry in mechanisms().items() if entry.fit is not None}
     verdicts = {name: objections(fit, situation) for name, fit in fits.items()}
     fitting = [name for name, reasons in verdicts.items() if not reasons]
     rows = tuple(

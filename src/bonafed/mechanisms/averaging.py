@@ -34,6 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
@@ -87,19 +90,7 @@ from bonafed.mechanisms.privacy_account import (
 )
 from bonafed.mechanisms.private_training import course_of, noise_note
 from bonafed.mechanisms.promises import Promise, noise_multipliers, sum_multipliers
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Ints,
-    Lottery,
-    Promised,
-    Reports,
-    Round,
-    Turns,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Ints, Promised, Round
 from bonafed.mechanisms.rates import Rates, learning_rates
 from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.presentation.documents import counted
@@ -129,7 +120,7 @@ class Rules(Protocol):
         ...
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """What is published before they do."""
         ...
 
@@ -183,7 +174,7 @@ class Unpaid:
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return None
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
@@ -298,7 +289,7 @@ class Averaging(Answers):
         return self.rules.question
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return self.rules.contract
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:

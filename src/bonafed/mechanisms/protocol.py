@@ -6,7 +6,7 @@
 A `Slice` is a mechanism as data: its table in a config, its contract files, its commands, and `make`, which
 turns a config and a roster into a `Mechanism`. Runs, comparisons, audits, statements, listings, figures
 and the command line know slices only through these two; `catalogue` lists them. Whoever adds a mechanism
-writes a folder with a slice and adds one line to the catalogue.
+writes a package with a slice and an entry point that names it.
 
 A mechanism is a pure value. Its state is a frozen value that can be written as arrays, so that a run that
 was killed goes on with the same bits; its randomness comes from seeds in the config, the coins of the
@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Finding, Statement
-from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
-from bonafed.mechanisms.coins import Coins
-from bonafed.presentation.documents import Cell, Document, JSONObject
+from bonafed.presentation.documents import Document, JSONObject
 from bonafed.sections import Section
 
 if TYPE_CHECKING:
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, NDArray[Any]]
 Ints = NDArray[np.int64]
-Reports = Mapping[str, float]  # what each client states, by name
-
-
-class Drawn(dict[str, float]):
-    """Simulated reports, drawn from what a contract believes about clients."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class Config:
     privacy: Section | None = None
     own: Section | None = None  # the mechanism's own table
     run: Run = field(default_factory=Run)
-    contract: Contract | None = (
+    contract: PublishedContract | None = (
         None  # published before the run and binding for it; None: the mechanism plans one
     )
     # of [training], what a private run leaves open and its mechanism has chosen (`left_open.py`)
@@ -98,221 +93,6 @@ class Config:
     def local(self) -> Training:
         """The same with what was chosen for it."""
         return replace(self.stated, **dict[str, Any](self.chosen)) if self.chosen else self.stated
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Turns:
-    """How often everybody was to take part, and how often it delivered; clients are places in the roster.
-
-    A client delivers if its answer comes and can be used. Where privacy is promised, whether it can be used
-    is told to nobody, and every answer counts; none at all (`Failure.absent`) never does.
-
-    >>> Turns.of([2, 3], asked=[2, 4]).columns
-    {'participations': [2, 3], 'sampled': [2, 4]}
-    """
-
-    delivered: Ints  # (N,) with multiplicity
-    asked: Ints  # (N,) likewise, at least as often
-
-    def __post_init__(self) -> None:
-        if self.asked.shape != self.delivered.shape:
-            raise InvalidValue("asked", f"must be {self.delivered.size}, one per client", self.asked.size)
-        if (self.delivered > self.asked).any():
-            place = int(np.argmax(self.delivered > self.asked))
-            rule = f"must be at most what client {place} was asked for, {self.asked[place]}"
-            raise InvalidValue("delivered", rule, int(self.delivered[place]))
-
-    @classmethod
-    def of(cls, delivered: Sequence[int] | Ints, asked: Sequence[int] | Ints | None = None) -> Turns:
-        """From counts (N,) each; without `asked`, everybody always delivered."""
-        given = _counts("delivered", delivered)
-        return cls(given, given if asked is None else _counts("asked", asked))
-
-    @property
-    def columns(self) -> dict[str, list[int]]:
-        """Of a statement: deliveries and, where some are missing, how often each was to take part."""
-        delivered, asked = self.delivered.tolist(), self.asked.tolist()
-        return {"participations": delivered} | ({} if asked == delivered else {"sampled": asked})
-
-
-def _counts(name: str, values: Sequence[int] | Ints) -> Ints:
-    return np.array([checks.whole(name, value, at_least=0) for value in values], dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lottery:
-    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
-
-    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
-    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
-
-
-class Terms(Protocol):
-    """What was agreed with every client: the contract applied to the reports."""
-
-    def document(self) -> Document:
-        """A row per client, the money, cautions; `files["csv"]` has all digits."""
-        ...
-
-    def to_json(self) -> JSONObject:
-        """Plain data: everything that was promised."""
-        ...
-
-
-@runtime_checkable
-class PaidTerms(Terms, Protocol):
-    """Terms of clients that are paid for taking part: anybody can compute the money again.
-
-    Clients are places, 0, 1, ..., in the order of `clients`. Only what was delivered is paid for, so that
-    whoever keeps its answers to itself to save their cost gains nothing by it (theory A7, B11).
-    """
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """(N,) names."""
-        ...
-
-    @property
-    def decimals(self) -> int:
-        """Of an amount: the smallest unit is 10^-decimals."""
-        ...
-
-    @property
-    def columns(self) -> Mapping[str, Sequence[Cell]]:
-        """(N,) each: the columns of the statement that follow from contract and reports alone."""
-        ...
-
-    @property
-    def lottery(self) -> Lottery:
-        """Who takes part in a round, as coins decide it."""
-        ...
-
-    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
-        """Money that becomes due in round 1, 2, ... in which these deliver; `turns` with this round."""
-        ...
-
-    def amounts(self, turns: Turns) -> tuple[int, ...]:
-        """(N,) smallest units owed after the run for the turns of each, rounded."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Earning:
-    """What a participant can expect at its true cost; money is over the run, on average.
-
-    Prospects hold them as plain data under `EARNINGS`, one for each kind of participant that a contract
-    tells apart, so that whoever shows a contract need not know whose it is.
-    """
-
-    kind: str  # of participant; "": there is one
-    admitted: bool  # whether the cost leads to terms
-    paid: float
-    left: float  # after the cost
-    lie: float | None  # the best other report that was found; None: there is nothing to lie about
-    gain: float  # what it would win; negative: it loses
-
-
-EARNINGS = "earnings"
-
-
-class Contract(Protocol):
-    """What is published before anybody reports: terms for every report, which anybody can verify."""
-
-    @property
-    def mechanism(self) -> str:
-        """A name of the catalogue."""
-        ...
-
-    @property
-    def content(self) -> bytes:
-        """The canonical form, byte for byte."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical form, in hex."""
-        ...
-
-    @property
-    def clients(self) -> int | None:
-        """How many it is for; None: any number."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """Of the run."""
-        ...
-
-    @property
-    def draws(self) -> int | None:
-        """Clients drawn in a round, with replacement; None: each takes part by a coin of its own."""
-        ...
-
-    @property
-    def coin_commitment(self) -> str | None:
-        """SHA-256 of the secret that decides who takes part, in hex; None: no secret binds the server."""
-        ...
-
-    @property
-    def question(self) -> Question:
-        """What clients report; simulated ones as the contract believes them to be."""
-        ...
-
-    def with_coins(self, commitment: str) -> Contract:
-        """The same contract with the commitment of the server's secret in it."""
-        ...
-
-    def chance(self, client: str, report: float) -> float | None:
-        """A client's entry in the lottery for its report; None: it depends on what others report."""
-        ...
-
-    def document(self) -> Document:
-        """What a participant signs."""
-        ...
-
-    def verify(self) -> Sequence[Finding]:
-        """Checks that trust nothing the writer computed."""
-        ...
-
-    def prospect(self, report: float) -> Document:
-        """What a participant with this true cost would earn, and what the best lie would gain.
-
-        Its data hold an `Earning` for each kind of participant under `EARNINGS`, where that can be told.
-        """
-        ...
-
-    def settle(self, reports: Reports) -> Terms:
-        """The terms of every client; the order of the reports does not matter."""
-        ...
-
-    def table(self) -> Mapping[str, Any]:
-        """The mechanism's table of a config that runs under this contract: every key that it decides.
-
-        None: the key must be left out. Keys that no contract decides are not in it.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Agreement:
-    """The basis of a run: who is in it, what was published, what was reported, what follows for each."""
-
-    members: Roster
-    reports: Reports = field(default_factory=dict)
-    contract: Contract | None = None  # None: nothing was published
-    terms: Any = None  # the mechanism's `Terms`; None: nothing was agreed on
-    coins: Coins | None = None  # verifiable ones; None: who takes part follows from run.seed
-    silent: tuple[str, ...] = ()  # clients that did not report, and do not take part
-
-    def to_json(self) -> JSONObject:
-        """Plain data, as a run keeps it."""
-        return {
-            "clients": list(self.members.names),
-            "reports": dict(self.reports),
-            "contract": None if self.contract is None else self.contract.digest,
-            "terms": None if self.terms is None else self.terms.to_json(),
-            **({"did_not_report": list(self.silent)} if self.silent else {}),
-        }
 
 
 class Promised(NamedTuple):
@@ -380,7 +160,7 @@ class Mechanism(Protocol[S]):
         ...
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """What is published before they do; None: nothing can be."""
         ...
 
@@ -548,7 +328,9 @@ class Slice:
     # what it promises: a run's statement, its audit or its contract has a finding of each of these names,
     # which the laws (`tests/laws`) look for
     claims: tuple[str, ...] = ()
-    read: Callable[[JSONObject], Contract] | None = None  # a contract of a format that the catalogue lists
+    read: Callable[[JSONObject], PublishedContract] | None = (
+        None  # a contract of a format that the catalogue lists
+    )
     audit: Callable[[Attack], Sequence[Finding]] | None = None  # looks for a profitable lie in a run
     compare: Callable[[Common], Mapping[str, Any] | str] | None = (
         None  # own table, or why it does not apply

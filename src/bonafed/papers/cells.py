@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from bonafed.runs.training import RunResult
+
 Compute = Callable[[JSONObject, Path], JSONObject]  # of arguments, and of a folder for unfinished work
 _KEPT = "result.json"
 _OWN = "bonafed_own_claim_"  # before the name of a file outside the package, as a module
@@ -56,9 +59,9 @@ class Cell:
     weight: float = 1.0  # how long it takes beside others, roughly: only for the time that is left
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """The modules whose code computes it, with all that they import."""
-        return (_place(self.compute.__module__), *self.code)
+    def modules(self) -> tuple[str, ...]:
+        """The modules whose code computes it, with all that they import; a .py file for one's own."""
+        return (_module_or_file(self.compute), *self.code)
 
     @property
     def folder(self) -> str:
@@ -66,7 +69,7 @@ class Cell:
         parts = [
             self.compute.__module__, self.compute.__qualname__, self.arguments,
             [data_digest(name) for name in self.data],
-            code_digest(self.places),
+            code_digest(self.modules),
         ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.name)[:60]}-{digest}"
@@ -98,24 +101,24 @@ def compute_all(
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Computed:
     """Compute what is missing; 0 cores: all of them. With one core, in this process."""
-    places = {where: folder / cell.folder for where, cell in cells.items()}
+    folders = {key: folder / cell.folder for key, cell in cells.items()}
     missing = {
-        places[where]: cell for where, cell in cells.items() if _read(places[where], cell) is None
+        folders[key]: cell for key, cell in cells.items() if _read(folders[key], cell) is None
     }  # equal cells once
     count = min(cores or len(os.sched_getaffinity(0)), max(1, len(missing)))
     order = sorted(missing.items(), key=lambda item: -item[1].weight)  # long ones first: no long tail
     failed: dict[Path, str] = {}
     clock = _Clock(sum(cell.weight for cell in missing.values()), len(missing), on_progress)
-    for place, why in (_alone if count == 1 else _side_by_side)(order, count, clock):
+    for cell_folder, why in (_alone if count == 1 else _side_by_side)(order, count, clock):
         if why:
-            failed[place] = why
+            failed[cell_folder] = why
     results, failures, took = {}, {}, {}
-    for where, cell in cells.items():
-        kept = _read(places[where], cell)
+    for key, cell in cells.items():
+        kept = _read(folders[key], cell)
         if kept is None:
-            failures[where] = failed.get(places[where], "nothing was kept")
+            failures[key] = failed.get(folders[key], "nothing was kept")
         else:
-            results[where], took[where] = kept["result"], kept["seconds"]
+            results[key], took[key] = kept["result"], kept["seconds"]
     return Computed(results, failures, took)
 
 
@@ -144,9 +147,9 @@ Ended = Iterator[tuple[Path, str]]  # cells as they end, and why they failed, if
 
 
 def _alone(cells: Sequence[tuple[Path, Cell]], _cores: int, clock: _Clock) -> Ended:
-    for place, cell in cells:
+    for folder, cell in cells:
         clock.starts(cell)
-        yield place, _work(cell.compute, cell, place, stamp(cell.places))
+        yield folder, _work(cell, folder, stamp(cell.modules))
         clock.ends(cell)
 
 
@@ -157,25 +160,25 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
     _start_server()
     waiting = list(reversed(cells))
     running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
-    begun: list[ForkServerProcess] = []
+    started: list[ForkServerProcess] = []
     try:
         while waiting or running:
             while waiting and len(running) < cores:
-                place, cell = waiting.pop()
+                folder, cell = waiting.pop()
                 clock.starts(cell)
-                mine, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_in_process, args=(_reference(cell), place, theirs))
-                begun.append(process)  # before it starts: whoever stops this just then ends it too
+                receiving, sending = context.Pipe(duplex=False)
+                process = context.Process(target=_in_process, args=(_reference(cell), folder, sending))
+                started.append(process)  # before it starts: whoever stops this just then ends it too
                 process.start()
-                theirs.close()
-                running[process.sentinel] = (place, cell, process, mine)
+                sending.close()
+                running[process.sentinel] = (folder, cell, process, receiving)
             for sentinel in wait(list(running)):
-                place, cell, process, pipe = running.pop(sentinel)
+                folder, cell, process, pipe = running.pop(sentinel)
                 process.join()
-                yield place, _last_words(process, pipe)
+                yield folder, _last_words(process, pipe)
                 clock.ends(cell)
     finally:  # also where somebody stops this
-        for process in begun:
+        for process in started:
             if process.pid is not None and process.is_alive():
                 process.terminate()
                 process.join()
@@ -205,26 +208,22 @@ def _last_words(process: ForkServerProcess, pipe: Connection) -> str:
 def _reference(cell: Cell) -> JSONObject:
     """A cell as plain data: a process elsewhere looks its function up."""
     return {
-        "name": cell.name, "module": cell.compute.__module__, "function": cell.compute.__qualname__,
-        "file": _place(cell.compute.__module__), "arguments": cell.arguments, "data": list(cell.data),
-        "code": list(cell.code), "stamp": stamp(cell.places),
+        "name": cell.name, "module": _module_or_file(cell.compute), "function": cell.compute.__qualname__,
+        "arguments": cell.arguments, "data": cell.data, "code": cell.code, "stamp": stamp(cell.modules),
     }  # fmt: skip
 
 
-def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
+def _in_process(reference: JSONObject, folder: Path, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; who waits ends them
-    module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
-    found = module or importlib.import_module(reference["module"])
-    compute: Compute = getattr(found, reference["function"])
-    cell = Cell(
-        reference["name"], compute, reference["arguments"], tuple(reference["data"]),
-        tuple(reference["code"]),
-    )  # fmt: skip
-    pipe.send(_work(compute, cell, place, reference["stamp"]))
+    name = reference["module"]
+    module = own_module(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+    compute: Compute = getattr(module, reference["function"])
+    cell = Cell(reference["name"], compute, reference["arguments"], reference["data"], reference["code"])
+    pipe.send(_work(cell, folder, reference["stamp"]))
     pipe.close()
 
 
-def _work(compute: Compute, cell: Cell, place: Path, before: str) -> str:
+def _work(cell: Cell, folder: Path, before: str) -> str:
     """Compute a cell and keep its result; why that failed, if it did. A claim without one cell is reported,
     and the others go on: whatever a cell raises is caught here, and told.
 
@@ -232,16 +231,16 @@ def _work(compute: Compute, cell: Cell, place: Path, before: str) -> str:
     """
     begun = time.process_time()
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with explained():
-            result = compute(cell.arguments, place)
-        if stamp(cell.places) != before:
+            result = cell.compute(cell.arguments, folder)
+        if stamp(cell.modules) != before:
             return "its code was changed while it was computed"
         kept = {
             "name": cell.name, "arguments": cell.arguments, "result": result, "sha256": _sum(result),
             "seconds": time.process_time() - begun,
         }  # fmt: skip
-        write_together({place / _KEPT: json.dumps(kept, indent=1, allow_nan=False).encode()})
+        write_together({folder / _KEPT: json.dumps(kept, indent=1, allow_nan=False).encode()})
     except BonafedError as error:
         return str(error)
     except Exception:
@@ -249,10 +248,10 @@ def _work(compute: Compute, cell: Cell, place: Path, before: str) -> str:
     return ""
 
 
-def _read(place: Path, cell: Cell) -> JSONObject | None:
+def _read(folder: Path, cell: Cell) -> JSONObject | None:
     """What is kept of a cell; None if there is nothing, or nothing that can be read."""
     try:
-        kept = json.loads((place / _KEPT).read_bytes())
+        kept = json.loads((folder / _KEPT).read_bytes())
     except (OSError, ValueError):
         return None
     if not isinstance(kept, dict) or not isinstance(kept.get("seconds"), float):
@@ -309,8 +308,9 @@ def own_module(path: Path) -> Any:
     return module
 
 
-def _place(module: str) -> str:
-    """Where the code of a function is: its module, or the file of one's own."""
+def _module_or_file(compute: Compute) -> str:
+    """Where the code of a function is: its module, or the user's file."""
+    module = compute.__module__
     return str(sys.modules[module].__file__) if module.startswith(_OWN) else module
 
 
@@ -321,33 +321,50 @@ def run_cell(
     name: str, tables: Mapping[str, Any], *, metrics: Sequence[str] = (), weight: float = 1.0
 ) -> Cell:
     """A training run as a cell: its summary, and columns of its log as `metrics`, a list per name."""
+    run = {**tables.get("run", {}), "cores": 1}  # cells have the cores
+    arguments = {"tables": {**tables, "run": run}, "metrics": metrics}
+    return training_cell(name, train_cell, arguments, tables, weight)
+
+
+def training_cell(
+    name: str,
+    compute: Compute,
+    arguments: Mapping[str, Any],
+    tables: Mapping[str, Any],
+    weight: float = 1.0,
+) -> Cell:
+    """A cell that trains under the mechanism of a config, with the data that the config names."""
     from bonafed.mechanisms import catalogue
 
-    entry = catalogue.of_table(tables)
-    slice_module = f"{catalogue.__name__.rpartition('.')[0]}.{entry.place}"
-    run = {**tables.get("run", {}), "cores": 1}  # cells have the cores
-    arguments = {"tables": json.loads(json.dumps({**tables, "run": run})), "metrics": list(metrics)}
+    slice_module = catalogue.of_table(tables).module
     code = ("bonafed.runs.training", "bonafed.runs.prepare", slice_module)
-    return Cell(name, train_cell, arguments, (tables["data"]["name"],), code, weight)
+    plain: JSONObject = json.loads(json.dumps(arguments))
+    return Cell(name, compute, plain, (tables["data"]["name"],), code, weight)
 
 
 def train_cell(arguments: JSONObject, folder: Path) -> JSONObject:
-    """Train a run, or resume it; its folder stays only while it is unfinished."""
+    """Train a run, or resume it."""
     return train_module(arguments, folder)
 
 
 def train_module(arguments: JSONObject, folder: Path, module: nn.Module | None = None) -> JSONObject:
     """Like `train_cell`, of a model of one's own in the place of the one that the config names."""
-    import shutil
+    done = trained(arguments["tables"], folder, module=module)
+    columns = {name: [record[name] for record in done.metrics] for name in arguments["metrics"]}
+    summary = json.loads(json.dumps(done.summary))
+    return {**summary, "metrics": columns}
 
+
+def trained(tables: JSONObject, folder: Path, **own: Any) -> RunResult:
+    """A run by its config, or the rest of one; its folder stays only while it is unfinished.
+
+    `own` is what takes the place of something that the config names, as `prepare` has it.
+    """
     from bonafed.runs import config, prepare, training
     from bonafed.runs import folder as folders
 
-    place = folder / "run"
-    ready = prepare.prepare(config.from_tables(arguments["tables"]), module=module)
-    done = training.train(ready, place, resume=folders.holds_run(place))
-    names = arguments["metrics"]
-    columns = {name: [record[name] for record in done.metrics] for name in names}
-    summary = json.loads(json.dumps(done.summary))
-    shutil.rmtree(place)
-    return {**summary, "metrics": columns}
+    run_folder = folder / "run"
+    prepared = prepare.prepare(config.from_tables(tables), **own)
+    done = training.train(prepared, run_folder, resume=folders.holds_run(run_folder))
+    shutil.rmtree(run_folder)
+    return done

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -166,6 +167,16 @@ class Settings(Section):
     def all_seeds(self) -> range:
         """To average over."""
         return range(self.seed, self.seed + self.seeds)
+
+
+def drawn_by(paper: str, figure: str, *arguments: Any) -> Callable[[Sequence[Row]], Figure]:
+    """A function of the figures of a paper, which are loaded only to draw: Matplotlib takes its time."""
+
+    def draw(rows: Sequence[Row]) -> Figure:
+        function: Callable[..., Figure] = getattr(import_module(f"{__package__}.{paper}.figures"), figure)
+        return function(rows, *arguments)
+
+    return draw
 
 
 def _no_cells(settings: Any) -> Mapping[Any, Cell]:

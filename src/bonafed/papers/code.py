@@ -1,13 +1,14 @@
 """A digest of the code that computes something: it changes when the code does, not when its words do.
 
 Counted are the module that computes, every module of this package that it imports, however deep, at the top
-or inside a function, and the versions of the libraries that do the arithmetic. Modules that only draw or
-print are left out: a new colour does not make a finished cell stale. So are those that read data sets: what
-they read counts itself, sample by sample.
+or inside a function, and the versions of the libraries that do the arithmetic. Left out are modules that
+only show something: a new colour does not make a finished cell stale. So are those that read data sets,
+since what they read counts itself, sample by sample; and the catalogue, since a cell names the mechanism
+that it runs, and that one counts.
 
-Of the modules that count, what only people read does not: comments, docstrings, help texts, the rules that
-errors and warnings state, and the lines of the catalogue (a cell names the mechanism that it runs, and that
-one counts). Numbers, operators, names and every other text do; in doubt a cell is computed again.
+Of the modules that count, what only people read does not: comments, docstrings, help texts, and texts of
+four words or more. A text that is compared, looked up or made into bytes counts however long it is. So do
+numbers, operators, names and shorter texts; in doubt a cell is computed again.
 """
 
 from __future__ import annotations
@@ -20,20 +21,15 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from bonafed import errors
-
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("numpy", "scipy", "torch")
-_DRAWING = ("sketch", "documents", "figures", "statement_figure")  # names of modules that only show
+_SHOWING = ("sketch", "documents", "figures", "statement_figure")  # names of modules that only show
 _READING = (  # names of modules that only read data
-    "datasets", "formats", "archives", "official_formats",
+    "datasets", "sources", "formats", "archives", "official_formats",
 )  # fmt: skip
-_CATALOGUE, _LINES = "catalogue", "_ENTRIES"  # the module that lists the mechanisms, and its list
+_LEFT_OUT = (*_SHOWING, *_READING, "catalogue")
 _HELP = ("help", "metavar", "example")  # arguments and keys whose texts are for people
-_ERRORS = tuple(
-    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
-)
-_SAYING = ("Command", "warn")  # what they are given in words is for people
+_PROSE = 4  # words: no text that a program tells from others has so many
 
 
 def code_digest(places: Iterable[str]) -> str:
@@ -69,7 +65,7 @@ def _closure(places: Iterable[str]) -> set[str]:
     waiting = list(places)
     while waiting:
         place = waiting.pop()
-        if place in found or place.rpartition(".")[2] in _DRAWING + _READING:
+        if place in found or place.rpartition(".")[2] in _LEFT_OUT:
             continue
         found.add(place)
         waiting += _imports(place)
@@ -81,86 +77,41 @@ def _tree(place: str) -> ast.Module:
     """The code of a module, without what only people read."""
     tree = ast.parse(_source(place).read_bytes())
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
-            first = body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = body[1:]
-    return _without_words(tree, place.rpartition(".")[2] == _CATALOGUE)
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return _without_prose(tree)
 
 
-def _without_words(tree: ast.Module, is_catalogue: bool) -> ast.Module:
-    """The code with every text that only people read made empty; nothing but texts is changed."""
+def _without_prose(tree: ast.Module) -> ast.Module:
+    """The code with every text made empty that only people read; nothing but texts is changed."""
+    help_texts: set[ast.AST] = set()
+    needed: set[ast.AST] = set()  # by the program, to tell things apart
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            _silence(node)
+            help_texts.update(*(ast.walk(word.value) for word in node.keywords if word.arg in _HELP))
         elif isinstance(node, ast.Dict):
+            needed.update(key for key in node.keys if key is not None)
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _HELP:
-                    _empty(value)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            _silence_rules(node)
-        elif is_catalogue and isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_its_lines(node):
-            node.value = ast.Constant(None)
+                    help_texts.update(ast.walk(value))
+        elif isinstance(node, (ast.Compare, ast.MatchValue)):
+            needed.update(ast.walk(node))
+        elif isinstance(node, ast.Subscript):
+            needed.update(ast.walk(node.slice))
+        elif isinstance(node, ast.Attribute) and node.attr == "encode":
+            needed.update(ast.walk(node.value))
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        words = sum(len(str(text.value).split()) for text in texts)
+        if node in help_texts or (words >= _PROSE and node not in needed):
+            for text in texts:
+                text.value = ""
+            if isinstance(node, ast.JoinedStr):
+                node.values = [part for part in node.values if part not in texts]
     return tree
-
-
-def _is_its_lines(node: ast.Assign | ast.AnnAssign) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return any(isinstance(target, ast.Name) and target.id == _LINES for target in targets)
-
-
-def _called(call: ast.Call) -> str:
-    function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _silence(call: ast.Call) -> None:
-    """Empty help texts, and what an error, a warning or a command says."""
-    for keyword in call.keywords:
-        if keyword.arg in _HELP:
-            _empty(keyword.value)
-    name = _called(call)
-    if name in _ERRORS:  # their first argument is a name, by which code tells errors apart
-        for argument in call.args[1:]:
-            _empty(argument)
-    elif name in _SAYING:
-        for argument in call.args:
-            _empty(argument)
-
-
-def _silence_rules(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Empty the texts of variables that are used in errors only: `rule = "must be positive"`."""
-    said: set[ast.AST] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and _called(node) in _ERRORS:
-            said.update(inner for argument in node.args[1:] for inner in ast.walk(argument))
-    elsewhere = {
-        node.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in said
-    }
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id not in elsewhere:
-                _empty(node.value)
-
-
-def _empty(value: ast.expr) -> None:
-    """Make the texts of an expression empty, but none that a call, a lookup or a comparison depends on."""
-    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        value.value = ""
-    elif isinstance(value, ast.JoinedStr):
-        for part in value.values:
-            _empty(part)
-        value.values = [part for part in value.values if not isinstance(part, ast.Constant)]
-    elif isinstance(value, ast.BinOp):
-        _empty(value.left)
-        _empty(value.right)
-    elif isinstance(value, ast.IfExp):
-        _empty(value.body)
-        _empty(value.orelse)
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,6 @@ with suppress(ModuleNotFoundError):  # cells that train say what is missing
         "bonafed.runs.prepare",
         "bonafed.learning.local",
         "dp_accounting",
-        *(f"bonafed.mechanisms.{entry.place}" for entry in catalogue.CATALOGUE.values()),
+        *(entry.module for entry in catalogue.CATALOGUE.values()),
     ):
         import_module(module)

@@ -1,15 +1,16 @@
 """The register: every claim that can be put to the test, and the list of all there is in the papers.
 
-A claim is a file in the folder `claims` of its paper, with a `CLAIM` in it; a file elsewhere is given by
-its path. `papers.toml` lists every figure, table and finding of the papers with the claims that answer for
-it, or says that it is open, and why.
+The claims of a paper stand in families: a module of the paper's folder lists its own as `CLAIMS`, and
+`_FAMILIES` says which module that is, so that one claim is found without loading the others. A file
+elsewhere is given by its path and has one `CLAIM`. `papers.toml` lists every figure, table and finding of
+the papers with the claims that answer for it, or says that it is open, and why.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import pkgutil
+import re
 import tomllib
 import traceback
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,37 @@ PAPERS: Mapping[str, str] = {
     "rewards": "Training-time model rewards",
 }
 
+_FAMILIES: Mapping[str, Mapping[str, str]] = {  # by paper and module: claims, without the paper's name
+    "sampling": {
+        "losses": "fig2a fig2b fig3a fig3b recruits comparable",
+        "probabilities": "fig1 fig4 proposition1",
+        "contracts": "theorem1 theorem2 lemma1",
+        "algorithm": "algorithm1 proposition2 qhat rho",
+    },
+    "faithful": {
+        "amplifying": "fig1a fig1b fig1c minimisers",
+        "bounds": "fig2 guidelines remark1 many-agents",
+        "samples": "fig3a fig3b samples private-local private-manipulated private-samples",
+        "heterogeneity": "fig4a fig4b heterogeneity profitable remark2",
+        "payments": "fig5a fig5b small-steps private-clusters",
+    },
+    "jsam": {
+        "observations": "fig6 fig6-cifar10 observation1 observation2 observation3 observation4",
+        "large_sums": "table2 table3 money",
+        "populations": "fig7 fig8 unbiased least-sensitive",
+        "optimum": "fig5 theorem4 algorithm1 truthful",
+        "noise": "fig2 lemma1 theorem1",
+    },
+    "rewards": {
+        "baselines": "table1 table2 table4 table5 table6 sst fine_tuning",
+        "sweeps": "fig1 free_riders",
+        "recovery": "fig2 fig4 fig5",
+        "contributions": "fig3 table3 table7 proposition1",
+        "bounds": "theorem1",
+    },
+}
+_KINDS = ("fig", "table", "observation")
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -42,37 +74,47 @@ class Listed:
 
 
 @cache
-def claims() -> Mapping[str, Claim]:
-    """All claims of the package by identifier, paper by paper."""
-    found: dict[str, Claim] = {}
-    for paper in PAPERS:
-        package = f"{__package__}.{paper}.claims"
-        places = [resources.files(package)]
-        for module in sorted(pkgutil.iter_modules(map(str, places)), key=lambda item: _order(item.name)):
-            claim: Claim = importlib.import_module(f"{package}.{module.name}").CLAIM
-            found[claim.identifier] = claim
-    return found
+def modules() -> Mapping[str, str]:
+    """The module of every claim by its identifier, paper by paper; figures come first, then tables."""
+    return {
+        f"{paper}-{name}": f"{__package__}.{paper}.{family}"
+        for paper, families in _FAMILIES.items()
+        for name, family in sorted(
+            ((name, family) for family, names in families.items() for name in names.split()),
+            key=lambda pair: _order(pair[0]),
+        )
+    }
 
 
-def _order(name: str) -> tuple[object, ...]:
-    """Figures before tables before the rest, by number."""
-    kind = "".join(letter for letter in name if letter.isalpha())
-    digits = "".join(letter for letter in name.partition("_")[0] if letter.isdigit())
-    ranks = ["fig", "table", "observation"]
-    rank = next((place for place, word in enumerate(ranks) if kind.startswith(word)), len(ranks))
-    return rank, int(digits or 0), name
+def _order(name: str) -> tuple[int, int, str]:
+    """Figures before tables before observations before the rest, by number.
+
+    >>> sorted(["theorem1", "fig10", "fig6-cifar10", "table2"], key=_order)
+    ['fig6-cifar10', 'fig10', 'table2', 'theorem1']
+    """
+    kind, digits = re.findall(r"^([a-z]+)(\d*)", name)[0]
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), int(digits or 0), name
+
+
+def claims(paper: str | None = None) -> Mapping[str, Claim]:
+    """All claims of the package by identifier, or those of one paper."""
+    return {name: find(name) for name in modules() if paper in (None, name.partition("-")[0])}
 
 
 def find(name: str) -> Claim:
-    """A claim by its identifier, or by the path of a file that has a CLAIM in it."""
+    """A claim by its identifier, or by the path of a file that has a CLAIM in it.
+
+    Of the package no other module of claims is loaded.
+    """
     if name.endswith(".py"):
         return own_claim(Path(name))
-    known = claims()
+    known = modules()
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}?" if near else "`bonafed reproduce` lists them"
         raise InvalidValue("claim", f"must be the name of a claim, or a .py file ({hint})", repr(name))
-    return known[name]
+    claims_there: Sequence[Claim] = importlib.import_module(known[name]).CLAIMS
+    return next(claim for claim in claims_there if claim.identifier == name)
 
 
 def own_claim(path: Path) -> Claim:

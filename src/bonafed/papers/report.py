@@ -169,9 +169,7 @@ def _summary(done: Sequence[Reproduction]) -> Part:
         blocks.append(f"Computed: {several}. Of a claim at several sizes, the largest counts.")
     there = {run.claim.identifier for run in done}
     missing = [
-        claim.identifier
-        for claim in register.claims().values()
-        if claim.paper in counts and claim.identifier not in there
+        name for name in register.modules() if name.partition("-")[0] in counts and name not in there
     ]
     rest = (
         (f"Claims of these papers that were not run for this report: {', '.join(missing)}.",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.papers.claim import Estimate, Row, estimate
 from bonafed.sections import Check
 
 
@@ -54,3 +56,23 @@ def several(check: Check) -> Check:
         return tuple(dict.fromkeys(check(name, item) for item in items))
 
     return rule
+
+
+def together(table: Iterable[Row], name: str) -> Estimate:
+    """The mean of a column over rows that share their seeds; its error is at most the mean of theirs."""
+    each = [estimate(row, name) for row in table]
+    if not each:
+        return Estimate(float("nan"))
+    return Estimate(fmean(e.value for e in each), fmean(e.error for e in each), each[0].seeds)
+
+
+def largest(table: Iterable[Row], name: str) -> Estimate:
+    """The largest entry of a column."""
+    return max(
+        (estimate(row, name) for row in table), key=lambda e: e.value, default=Estimate(float("nan"))
+    )
+
+
+def difference(one: Estimate, other: Estimate) -> Estimate:
+    """Of two means over the same seeds; its error is at most the sum of theirs."""
+    return Estimate(one.value - other.value, one.error + other.error, one.seeds)

@@ -2,7 +2,7 @@
 
 (1) run.seed. The server commits to it in its first message, SHA-256 of a salt and the seed, and opens it
     with the terms, when all reports are signed.
-(2) Verifiable coins (`mechanisms.coins`), where the published contract commits the server to a secret:
+(2) Verifiable coins (`contracts.coins`), where the published contract commits the server to a secret:
     every report comes with the commitment to a nonce of the client's own; the terms come with everybody's
     commitments; who accepts the terms reveals its nonce with that. After the last round the server opens
     its secret, and every client computes again in which rounds it was to be.
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bonafed import checks
+from bonafed.contracts.coins import Coins, checked_digest, commit_nonce, toss
+from bonafed.contracts.published import PublishedContract
+from bonafed.contracts.roster import contract_roster
+from bonafed.contracts.terms import Reports
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.noise import Secret
-from bonafed.mechanisms.coins import commit_nonce
-from bonafed.mechanisms.coins.contracts import contract_roster
-from bonafed.mechanisms.coins.tossing import Coins, checked_digest, toss
-from bonafed.mechanisms.protocol import Contract, Reports
 from bonafed.remote.messages import JSONObject
 
 SALT_BYTES = 16
@@ -50,7 +50,7 @@ def own_nonce(secret: Secret, run: str) -> bytes:
     return secret.derived(b"nonce", run.encode())
 
 
-def own_commitment(contract: Contract | None, name: str, secret: Secret, run: str) -> str | None:
+def own_commitment(contract: PublishedContract | None, name: str, secret: Secret, run: str) -> str | None:
     """What goes with a report; None: the contract has no coins to toss."""
     if contract is None or contract.coin_commitment is None:
         return None
@@ -58,7 +58,7 @@ def own_commitment(contract: Contract | None, name: str, secret: Secret, run: st
 
 
 def revealed(
-    contract: Contract | None, reports: Reports, said: object, name: str, secret: Secret, run: str
+    contract: PublishedContract | None, reports: Reports, said: object, name: str, secret: Secret, run: str
 ) -> str | None:
     """A client's nonce, once the commitments that the coins will come from are known to hold its own."""
     mine = own_commitment(contract, name, secret, run)
@@ -72,7 +72,7 @@ def revealed(
 
 
 def tossed(
-    contract: Contract,
+    contract: PublishedContract,
     reports: Reports,
     commitments: Mapping[str, str],
     nonces: Mapping[str, bytes],
@@ -94,7 +94,7 @@ def coins_to_json(coins: Coins) -> JSONObject:
 
 
 def times_by_coins(
-    contract: Contract, reports: Reports, commitments: Mapping[str, str], said: object, name: str
+    contract: PublishedContract, reports: Reports, commitments: Mapping[str, str], said: object, name: str
 ) -> int:
     """How often a client was to take part, computed from what the server opened."""
     if not isinstance(said, dict) or sorted(said) != ["nonces", "secret"]:

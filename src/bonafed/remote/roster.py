@@ -26,10 +26,10 @@ from typing import Any, Final
 import numpy as np
 
 from bonafed import checks
+from bonafed.contracts.canonical import canonical_bytes, digest
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.files import write_together
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.remote.keys import key_digest, member_public, operator_public, public_text
 from bonafed.remote.messages import JSONObject
 from bonafed.runs import toml

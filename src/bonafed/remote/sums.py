@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import IN_A_SUM
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
     Failure,
@@ -40,7 +41,6 @@ from bonafed.learning.federation import (
     checked_shares,
     some_rows,
 )
-from bonafed.mechanisms.attendance import IN_A_SUM
 from bonafed.remote.messages import digest_of
 from bonafed.remote.tasks import Asked, work_to_json
 

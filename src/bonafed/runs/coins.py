@@ -1,7 +1,7 @@
 """The coins of a run: they are tossed, kept and opened here, and anybody can check them.
 
 Coins that follow from run.seed make a simulation repeatable, but whoever knows the seed knows them in
-advance. Verifiable coins follow the protocol of `bonafed.mechanisms.coins`, also for simulated clients:
+advance. Verifiable coins follow the protocol of `bonafed.contracts.coins`, also for simulated clients:
 
     before round 1   the secret is drawn and put into the private folder; coins.json holds its commitment,
                      the roster and the revealed nonces
@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from bonafed.contracts.coin_checks import RunRecord, check_run
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import PublishedContract
+from bonafed.contracts.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.coins.checking import RunRecord, check_run
-from bonafed.mechanisms.coins.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import Contract
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.folder import JSONObject
@@ -93,7 +93,7 @@ def verify_run(folder: Path) -> list[Finding]:
     return [_check_config(folder, record.contract), *check_run(record)]
 
 
-def _check_config(folder: Path, contract: Contract) -> Finding:
+def _check_config(folder: Path, contract: PublishedContract) -> Finding:
     """Whether config.toml says what the contract does."""
     table = catalogue.entry(contract.mechanism).table
     own = folders.read_config(folder).get(str(table), {})

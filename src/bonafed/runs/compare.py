@@ -50,7 +50,7 @@ _ROUNDING = 1e-9  # gains up to this are none
 
 def _names(name: str, value: object) -> tuple[str, ...]:
     if value == "all":
-        return tuple(catalogue.CATALOGUE)
+        return tuple(entry.name for entry in catalogue.usable(catalogue.mechanisms().values()))
     try:
         return tuple(catalogue.entry(entry).name for entry in texts(name, value, '["fedavg"]'))
     except InvalidValue as error:
@@ -228,7 +228,7 @@ def compare(
     """Run the federation of a config under every mechanism that applies; kept below `folder` if given."""
     say = tell or (lambda _text: None)
     asked = section_from(Compare, COMPARE, tables.get(COMPARE, {}))
-    own = {entry.table for entry in catalogue.CATALOGUE.values() if entry.table}
+    own = {entry.table for entry in catalogue.mechanisms().values() if entry.table}
     shared = {name: table for name, table in tables.items() if name not in (COMPARE, *own)}
     say("loading data")
     base = from_tables({name: table for name, table in shared.items() if name != "privacy"})

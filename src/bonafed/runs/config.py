@@ -146,7 +146,7 @@ def _not_here(
     entry: catalogue.Entry, kinds: Mapping[str, object], name: str, value: object
 ) -> InvalidValue:
     """Why a table cannot be in a config under this mechanism."""
-    others = [other.table for other in catalogue.CATALOGUE.values() if other.table]
+    others = [other.table for other in catalogue.mechanisms().values() if other.table]
     if name in ("training", "privacy", *others):
         return InvalidValue(name, f"must not be given with {entry.table}", f"a section [{name}]")
     return unknown("", name, value, [*kinds, *(others if entry.table is None else ())])

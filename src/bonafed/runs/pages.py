@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bonafed.contracts.published import PublishedContract
+from bonafed.contracts.terms import EARNINGS
 from bonafed.economics.claims import EXCEEDED, Statement, all_hold, checked, findings_table, kept
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.files import contract_from_json
-from bonafed.mechanisms.protocol import EARNINGS, Contract
+from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.presentation.documents import Cell, Column, Document, JSONObject, Table, counted
 from bonafed.presentation.page import Badge, Block, Details, Link, Page, Part, Point, Slider, Words, shown
 from bonafed.presentation.page_pictures import picture
@@ -208,7 +209,7 @@ _BEYOND = 0.1  # how much further it goes, so that one sees where the contract e
 Tell = Callable[[str], None]
 
 
-def contract_page(contract: Contract, name: str, tell: Tell = lambda _text: None) -> Page:
+def contract_page(contract: PublishedContract, name: str, tell: Tell = lambda _text: None) -> Page:
     """What a participant wants to know before it signs; `name` is where the contract was found."""
     document = contract.document()
     tell("verifying")
@@ -232,7 +233,7 @@ def contract_page(contract: Contract, name: str, tell: Tell = lambda _text: None
     )
 
 
-def costs_to_show(contract: Contract) -> list[float]:
+def costs_to_show(contract: PublishedContract) -> list[float]:
     """Round costs over the range that the contract believes in, and a little beyond."""
     simulate, size = contract.question.simulate, contract.clients or 1
     if simulate is None:
@@ -256,7 +257,7 @@ def _round_step(step: float) -> float:
     return float(next(round(k * power, 12) for k in (1, 2, 2.5, 5, 10) if k * power >= step * (1 - 1e-9)))
 
 
-def _earnings(contract: Contract, tell: Tell) -> tuple[Block, ...]:
+def _earnings(contract: PublishedContract, tell: Tell) -> tuple[Block, ...]:
     """By moving a slider; the same as a table and a curve."""
     question = contract.question
     costs = costs_to_show(contract)

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from bonafed import checks
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement, all_hold
 from bonafed.errors import InvalidValue
 from bonafed.extras import importing
@@ -23,16 +26,8 @@ from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.privacy import checked_delta
 from bonafed.learning.sum_noise import require_one_step
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Config,
-    Contract,
-    Mechanism,
-    Reports,
-    Slice,
-)
+from bonafed.mechanisms.contract_files import read_contract
+from bonafed.mechanisms.protocol import Config, Mechanism, Slice
 from bonafed.reports import ReportsFile
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
@@ -138,7 +133,7 @@ def prepare(
     *,
     dataset: Dataset | None = None,
     module: nn.Module | None = None,
-    contract: Contract | None = None,
+    contract: PublishedContract | None = None,
     reports: Reports | ReportsFile | None = None,
     federation: Federation | None = None,
     on_progress: Callable[[str], None] | None = None,
@@ -226,7 +221,7 @@ def _remedy(config: Config) -> str:
     return '; training.aggregation = "plain" needs only total' if remembers else ""
 
 
-def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
+def from_outside(folder: Path) -> tuple[PublishedContract | None, Reports | None]:
     """The contract and the reports that were passed to a run when it began; None: it made its own."""
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
@@ -242,7 +237,7 @@ def _slice(config: Config) -> Slice:
     return catalogue.entry(config.mechanism).load()
 
 
-def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
+def under(config: Config | Mapping[str, Any], contract: PublishedContract) -> Config:
     """The config, or its tables, of a run under a published contract: what both state must agree.
 
     The mechanism's own table may be left out of the tables, or hold only what no contract says. What the
@@ -277,7 +272,7 @@ def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
     return replace(merged, contract=contract)
 
 
-def _require_room(contract: Contract | None, members: Roster) -> None:
+def _require_room(contract: PublishedContract | None, members: Roster) -> None:
     """A contract promises its sum of money to as many clients as it states, and to no more."""
     if contract is not None and contract.clients is not None and len(members) > contract.clients:
         rule = f"must be at most {contract.clients:,}, as in the published contract"
@@ -295,7 +290,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _whom(contract: Contract | None, stated: Collection[str]) -> Collection[str]:
+def _whom(contract: PublishedContract | None, stated: Collection[str]) -> Collection[str]:
     """All names that are known: those that the contract lists, or those who reported."""
     listed = () if contract is None else contract.question.names
     return listed if stated and set(stated) <= set(listed) else stated

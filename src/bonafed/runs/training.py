@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bonafed.checks import finite_or_none
+from bonafed.contracts.roster import simulate, with_tossed
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.programs import load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models
-from bonafed.mechanisms.coins.contracts import simulate, with_tossed
 from bonafed.mechanisms.protocol import Round, State
 from bonafed.presentation.documents import Document, Shown
 from bonafed.runs import coins, private

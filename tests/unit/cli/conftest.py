@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from bonafed import checks
+from bonafed.contracts.canonical import canonical_bytes, digest
 from bonafed.economics.claims import Finding, Statement
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.mechanisms.protocol import Command, Slice
 from bonafed.presentation.documents import Column, Curve, Document, Sketch, Table, pairs
 from bonafed.sections import Section, flag, key, one_of, text, word
@@ -197,7 +197,13 @@ def toy(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     fit = catalogue.Fit(True, ("none",), True, False, "Pays for toys.", "bonafed quote toy")
     entry = catalogue.Entry(
-        "toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise", ("toy-contract",)
+        "toy",
+        "toy",
+        "bonafed.mechanisms.toy.slice",
+        "pay for toys",
+        fit,
+        "quote audit advise",
+        ("toy-contract",),
     )
     monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": entry})
     monkeypatch.setattr("bonafed.mechanisms.advice.ADVICE", {})  # no advice but the toy's

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.oracles.sealing import reseal
 
-from bonafed.mechanisms.coins import check_rounds, read_transcript
+from bonafed.contracts.transcript import check_rounds, read_transcript
 
 NAMES = ("ada", "ben", "[red]eve[/]")
 COSTS = ("0.6", "0.7", "0.8")

@@ -290,7 +290,6 @@ def test_one_client_is_not_many(bonafed):
             ["--budget", "3"],
             "it needs --clip, --rounds, --delta and --expected-budget in place of --budget",
         ),
-        (["--eta", "5", "--variant", "printed"], "as the plan of --variant printed has no payments"),
     ],
 )
 def test_what_a_contract_needs_is_named(bonafed, words, needs):

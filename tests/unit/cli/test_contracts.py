@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import contract_from_json
-from bonafed.mechanisms.sampling.published import publish
-from bonafed.mechanisms.sampling.rules import rules_bytes, rules_from_json
+from bonafed.mechanisms.sampling.published import SamplingContract
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 
 SMALL = ["--clients", "3", "--rounds", "100", "--budget", "120"]
 UNIFORM = ["--prior", "uniform:0.5,1.5", *SMALL]
@@ -44,7 +44,7 @@ class TestWhatIsSigned:
     def test_confidence_and_committed_coins_too(self, bonafed):
         assert bonafed("quote", "sampling", *UNIFORM, "--confidence", "0.9", "--save", "c.json")[0] == 0
         data = {**read_object("c.json"), "coins": {"commitment": "ab" * 32}}
-        Path("c.json").write_bytes(publish(contract_from_json(data)).content)
+        SamplingContract.from_json(data).write("c.json")
         code, out, _ = bonafed("verify", "c.json")
         assert code == 0
         assert "ab" * 32 in out
@@ -58,8 +58,7 @@ class TestWhatIsSigned:
             bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0]
             == 0
         )
-        published = rules_from_json(read_object("r.json"))
-        Path("r.json").write_bytes(rules_bytes(published.rules, published.rounds, "cd" * 32))
+        PriorFreeContract.from_json(read_object("r.json")).with_coins("cd" * 32).write("r.json")
         code, out, _ = bonafed("verify", "r.json")
         assert code == 0
         for text in ("Prior-free rules", "120 over the run", "highest", "cd" * 32, sha256("r.json")):

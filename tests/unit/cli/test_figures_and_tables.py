@@ -81,7 +81,6 @@ PLOTS = {
     "quote sampling, prior-free": "--prior-free --highest 1.5 --clients 20 --rounds 30 --budget 300",
     "quote jsam": ["--reports", "reports.csv", *JSAM],
     "quote jsam, many": ["--clients", "60", *JSAM],
-    "quote jsam, plan only": ["--clients", "6", *JSAM, "--variant", "printed"],
     "audit sampling": SAMPLING,
     "audit sampling, pay-as-bid": [*SAMPLING, "--variant", "pay-as-bid"],
     "audit jsam": ["--reports", "reports.csv", "--points", "11"],

@@ -198,7 +198,7 @@ class TestOutputs:
         assert stat.S_IMODE(Path("secret").stat().st_mode) == 0o600
         for name in (f"a.{suffix}", "c.json", "c.json.sig", "secret"):
             assert f"wrote {name}" in out
-        from bonafed.mechanisms.coins import commit
+        from bonafed.contracts.coins import commit
 
         secret = bytes.fromhex(Path("secret").read_text())
         assert json.loads(Path("c.json").read_text())["coins"] == commit(secret)

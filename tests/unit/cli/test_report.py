@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation.page import embedded
 from bonafed.runs.pages import costs_to_show
 

@@ -9,8 +9,13 @@ from scipy.optimize import minimize
 from bonafed.economics.completion import coalitions_of, complete, shares
 from bonafed.economics.contribution import shapley_exact
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.rewards.history import History, Round
-from bonafed.mechanisms.rewards.measures import completed_shapley, federated_shapley, shapley_over_rounds
+from bonafed.mechanisms.rewards.measures import (
+    History,
+    ObservedRound,
+    completed_shapley,
+    federated_shapley,
+    shapley_over_rounds,
+)
 
 
 def slow_shares(worth, n):
@@ -37,7 +42,7 @@ def made(present, seed=3):
     for there in np.asarray(present, dtype=bool):
         updates = np.where(there[:, None], rng.normal(size=(there.size, 2)), 0.0)
         models = np.tile(reference, (there.size, 1))
-        rounds.append(Round(updates, there, models, reference))
+        rounds.append(ObservedRound(updates, there, models, reference))
         reference = reference + 0.3 * updates[there].mean(0)
     return History(np.ones(len(present[0])), rounds, score)
 
@@ -94,7 +99,9 @@ def test_equal_data_get_equal_shares_though_one_was_asked_more_often():
     for t in range(12):
         there = np.array([True, t % 4 == 0, True])
         update = np.array([[1.0, 0.2], [1.0, 0.2], [0.3, 0.9]])  # the same in every round: rank 1
-        rounds.append(Round(np.where(there[:, None], update, 0.0), there, np.zeros((3, 2)), np.zeros(2)))
+        rounds.append(
+            ObservedRound(np.where(there[:, None], update, 0.0), there, np.zeros((3, 2)), np.zeros(2))
+        )
     history = History(np.ones(3), rounds, score)
     completed, plain = completed_shapley(rank=1, ridge=1e-6)(history), federated_shapley()(history)
     assert abs(completed[0] - completed[1]) < 1e-4 * completed[0]

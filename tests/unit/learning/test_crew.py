@@ -21,7 +21,7 @@ from bonafed.errors import CrewNotStarted, InvalidValue, MemberLost
 from bonafed.learning import models
 from bonafed.learning.engine import crew as crews
 from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.groups import Plan
+from bonafed.learning.engine.groups import TrainingPlan
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
@@ -234,7 +234,7 @@ def test_tickets_end_with_whoever_deals_them_out():
     tickets, office = os.pipe()
     os.write(office, (1).to_bytes(2, "little"))
     os.close(office)
-    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1, 1, None)
+    plan = TrainingPlan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1, 1, None)
     assert list(crews._share(tickets, plan)) == [1]
     os.close(tickets)
 

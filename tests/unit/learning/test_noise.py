@@ -11,9 +11,9 @@ from bonafed.errors import InvalidValue
 from bonafed.learning import noise
 from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.noise import (
+    NoiseTask,
     Reproducible,
     Secret,
-    Task,
     add_noise,
     digest,
     digest_of_samples,
@@ -25,7 +25,7 @@ from bonafed.learning.work import LocalTraining
 
 KEY = Secret(bytes(range(32)))
 ASKED = digest_of_training(LocalTraining(8, 0.1, clip=1.0), 0)
-TASK = Task(2, 3, 0, 1.5, ASKED, b"m" * 32, b"d" * 32, np.arange(3).tobytes())
+TASK = NoiseTask(2, 3, 0, 1.5, ASKED, b"m" * 32, b"d" * 32, np.arange(3).tobytes())
 SOURCES = [KEY, Reproducible(5)]
 
 
@@ -65,10 +65,12 @@ def test_a_record_a_label_or_the_holder_of_one_makes_it_another_task():
     labels = Samples(samples.features, samples.labels.flip(0))
     found = {digest_of_samples(each) for each in (samples, other, labels)}
     assert len(found) == 3
-    mine = Task.of(Job(0, np.arange(3)), ASKED, 1, digest(samples.features[0]), digest_of_samples(samples))
-    other_holder = Task.of(Job(0, np.arange(1, 4)), ASKED, 1, mine.model, mine.samples)
+    mine = NoiseTask.of(
+        Job(0, np.arange(3)), ASKED, 1, digest(samples.features[0]), digest_of_samples(samples)
+    )
+    other_holder = NoiseTask.of(Job(0, np.arange(1, 4)), ASKED, 1, mine.model, mine.samples)
     assert mine.canonical() != other_holder.canonical()
-    every_second = Task.of(Job(0, np.arange(6)[::2]), ASKED, 1, mine.model, mine.samples)
+    every_second = NoiseTask.of(Job(0, np.arange(6)[::2]), ASKED, 1, mine.model, mine.samples)
     assert every_second.own == np.array([0, 2, 4]).tobytes()
 
 

@@ -13,7 +13,7 @@ from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, poisson
 from bonafed.learning.engine.programs import ModuleProgram, flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.stacks import LayerProgram
-from bonafed.learning.noise import Task, digest, digest_of_samples, digest_of_training
+from bonafed.learning.noise import NoiseTask, digest, digest_of_samples, digest_of_training
 from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 12, 1)
@@ -259,7 +259,9 @@ def test_noise_is_what_the_jobs_own_stream_gives():
     noisy, quiet = Job(0, np.arange(40), noise_multiplier=3.0), Job(0, np.arange(40))
     (with_noise, without), _ = both(module, samples, [noisy, quiet], spec)
     model = digest(flat_parameters(module))
-    stream = NOISE.stream(Task.of(noisy, digest_of_training(spec, 5), 2, model, digest_of_samples(samples)))
+    stream = NOISE.stream(
+        NoiseTask.of(noisy, digest_of_training(spec, 5), 2, model, digest_of_samples(samples))
+    )
     size = 3.0 * 2 * 0.5 / 40  # multiplier times sensitivity 2C/n
     released = -without.change.clone()
     stream.add_to(released, size)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from bonafed.contracts.terms import Turns
 from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.federation import Reply, Roster
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms import fedavg
-from bonafed.mechanisms.protocol import Turns
 from bonafed.runs.config import from_tables
 
 TABLES = {

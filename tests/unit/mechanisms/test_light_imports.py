@@ -8,10 +8,8 @@ import pytest
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.mechanisms.jsam.published import FORMAT as JSAM_FORMAT
-from bonafed.mechanisms.sampling.contracts import BENCHMARK_FORMAT
-from bonafed.mechanisms.sampling.published import FORMAT as SAMPLING_FORMAT
-from bonafed.mechanisms.sampling.rules import RULES_FORMAT
+from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.sampling.contracts import KINDS
 
 
 @pytest.mark.parametrize(
@@ -19,7 +17,7 @@ from bonafed.mechanisms.sampling.rules import RULES_FORMAT
     [
         "from bonafed.mechanisms.sampling.slice import SLICE",
         "from bonafed.mechanisms.advice import ADVICE",
-        "from bonafed.mechanisms.contracts import files",
+        "from bonafed.mechanisms import contract_files",
         "from bonafed.mechanisms.sampling.slice import SLICE; from bonafed.sections import section_from; "
         "print(SLICE.quote.answer(section_from(SLICE.quote.options, 'quote', {'clients': 3, 'rounds': 3, "
         "'budget': 3, 'prior': 'uniform:0.5,1.5'})))",
@@ -41,7 +39,7 @@ def test_whoever_reads_a_contract_loads_the_mechanism_it_belongs_to_and_no_other
     program = (
         "import json, sys\n"
         "from bonafed import InvalidValue\n"
-        "from bonafed.mechanisms.contracts.files import contract_from_json\n"
+        "from bonafed.mechanisms.contract_files import contract_from_json\n"
         f"try: contract_from_json({{'format': {kind!r}}})\n"
         "except InvalidValue as error: said = str(error)\n"
         "loaded = {n.split('.')[2] for n in sys.modules if n.startswith('bonafed.mechanisms.')}\n"
@@ -55,7 +53,7 @@ def test_whoever_reads_a_contract_loads_the_mechanism_it_belongs_to_and_no_other
 
 def test_formats_are_those_that_contracts_are_written_in():
     sampling = CATALOGUE["sampling"].load().read
-    assert {kind for _, kind in FORMATS} == {RULES_FORMAT, BENCHMARK_FORMAT, SAMPLING_FORMAT, JSAM_FORMAT}
+    assert {kind for _, kind in FORMATS} == {kind.format for kind in (*KINDS, JsamContract)}
     for kind in CATALOGUE["sampling"].formats:
         with pytest.raises(InvalidValue) as refusal:
             sampling({"format": kind})

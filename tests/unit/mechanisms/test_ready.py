@@ -1,4 +1,4 @@
-"""Ready-made parts of a slice, and the posted price that is made of them."""
+"""Ready-made parts of a slice, and the price lottery that is made of them."""
 
 from dataclasses import dataclass
 
@@ -76,9 +76,9 @@ def test_whole_cents_are_taken_as_they_are_written(value):
 
 @pytest.fixture(scope="module")
 def offer():
-    """offer(price, budget): the table of the posted price."""
-    with worlds.registered(worlds.POSTED_PRICE):
-        kind = worlds.catalogue.entry("posted-price").load().section
+    """offer(price, budget): the table of the price lottery."""
+    with worlds.registered(worlds.PRICE_LOTTERY):
+        kind = worlds.catalogue.entry("price-lottery").load().section
         yield lambda price, budget: kind(price=price, budget=budget, prior="uniform:0.5,1.5")
 
 
@@ -100,6 +100,6 @@ def test_no_client_gains_by_lying_whatever_the_others_state(offer):
 def test_a_budget_that_pays_nobody_is_refused(offer):
     assert offer(0.9, 1.8).places(2) == 1
     with pytest.raises(
-        InvalidValue, match=r"posted_price.budget must pay a client in every round, got 1.79"
+        InvalidValue, match=r"price_lottery.budget must pay a client in every round, got 1.79"
     ):
         offer(0.9, 1.79).places(2)

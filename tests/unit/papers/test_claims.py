@@ -2,9 +2,12 @@
 false, and shows itself."""
 
 import fcntl
+import importlib
 import json
 import math
 import os
+import subprocess
+import sys
 from itertools import product
 
 import pytest
@@ -122,6 +125,27 @@ CHANGES = (
 
 def _changed(value, change):
     return change(value) if isinstance(value, (int, float)) and math.isfinite(value) else value
+
+
+def test_every_module_has_the_claims_that_the_register_finds_there():
+    for module in dict.fromkeys(register.modules().values()):
+        there = {claim.identifier for claim in importlib.import_module(module).CLAIMS}
+        assert there == {name for name, other in register.modules().items() if other == module}
+
+
+@pytest.mark.parametrize(
+    "name", ["sampling-fig2a", "faithful-fig2", "jsam-theorem4", "rewards-table1", "rewards-proposition1"]
+)
+def test_one_claim_imports_what_it_needs(name):
+    """No module of other claims but those whose words or runs it shares; nothing that trains or draws."""
+    program = (
+        f"import sys; from bonafed.papers import register; register.find({name!r}); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert loaded & set(register.modules().values()) == {register.modules()[name]}
+    assert not loaded & {"torch", "matplotlib", "sklearn", "pandas", "rich", "typer"}
+    assert sum(module.startswith("bonafed") for module in loaded) <= 100  # of 400
 
 
 def test_everything_listed_has_a_claim_or_a_reason():

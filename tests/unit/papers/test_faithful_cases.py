@@ -9,7 +9,7 @@ import pytest
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, random_clusters, train, vcg_payments
 from bonafed.mechanisms.faithful.adversaries.agents import amplify
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.protocol.reports import Watch
 from bonafed.papers.cells import data_digest
 from bonafed.papers.faithful import cases as cells
 from bonafed.papers.faithful.cases import Case, outcome

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.bounds import privacy_tradeoff
+from bonafed.mechanisms.faithful.theory.bounds import TradeoffSetting, privacy_tradeoff
 from bonafed.papers.claim import Estimate
 from bonafed.papers.faithful import curves as lab
 from bonafed.papers.faithful import figures
+from bonafed.papers.faithful.bounds import tradeoff
 from bonafed.papers.faithful.cases import Case, Outcome, outcome
-from bonafed.papers.faithful.tradeoff import tradeoff
 
 
 def made_up(case):
@@ -178,10 +178,9 @@ class TestTradeoff:
         eta = 0.5 / (4 * 0.6)
         assert table.step[0] == pytest.approx(eta)
         for j, alpha in enumerate((1.0, 100.0)):
-            right = privacy_tradeoff(eta, 100, math.sqrt(2), 5, alpha, 0.01, 0.1, 500, 0.6)
-            printed = privacy_tradeoff(
-                eta, 100, math.sqrt(2), 5, alpha, 0.01, 0.1, 500, 0.6, corrected=False
-            )
+            setting = TradeoffSetting(eta, 100, math.sqrt(2), 5, alpha, 0.01, 0.1, 500, 0.6)
+            right = privacy_tradeoff(setting)
+            printed = privacy_tradeoff(setting, corrected=False)
             assert (table.steps[0, j], table.printed_steps[0, j]) == (right.steps, printed.steps)
             assert table.loss[0, j] == right.loss
             assert table.printed_loss[0, j] == printed.loss

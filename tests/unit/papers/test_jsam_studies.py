@@ -5,11 +5,10 @@ from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import allocate
 from bonafed.mechanisms.jsam.allocation import threshold_plan
-from bonafed.mechanisms.jsam.convergence import gradient_bound
-from bonafed.papers.jsam import descent
 from bonafed.papers.jsam import plans as lab
-from bonafed.papers.jsam.descent import swing
+from bonafed.papers.jsam import training
 from bonafed.papers.jsam.plans import Population
+from bonafed.papers.jsam.training import gradient_bound, swing
 
 SMALL = Population(clients=12, draws=6)
 ETAS = SMALL.unit * np.geomspace(0.02, 10, 13)
@@ -212,8 +211,8 @@ class TestDescent:
         rng = np.random.default_rng(0)
         w, x = rng.normal(size=(3, 4)), rng.normal(size=(2, 5, 3))
         y = np.eye(4)[rng.integers(4, size=(2, 5))]
-        each, loss = descent._gradients(w, x, y)
+        each, loss = training._gradients(w, x, y)
         nudge = np.zeros((3, 4))
         nudge[1, 2] = 1e-6
-        slope = (descent._gradients(w + nudge, x, y)[1] - loss) / 1e-6
+        slope = (training._gradients(w + nudge, x, y)[1] - loss) / 1e-6
         assert each.mean(0)[1, 2] == pytest.approx(slope, rel=1e-4)

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import truncnorm
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.bounds import Population, best_manipulation, manipulated_risk
+from bonafed.mechanisms.faithful.theory.bounds import AgentPopulation, best_manipulation, manipulated_risk
 from bonafed.papers.faithful import amplifying
 from bonafed.papers.faithful.manipulation import (
     MEANS,
@@ -140,13 +140,13 @@ def test_bad_input_is_refused_by_name(name, call):
 
 @given(example=examples, gamma=st.floats(0.1, 100.0), delta=st.floats(0.001, 0.2), printed=st.booleans())
 def test_the_bound_is_proposition_3(example, gamma, delta, printed):
-    """By the Population's (16), whose distance is that of two histograms with the example's."""
+    """By the AgentPopulation's (16), whose distance is that of two histograms with the example's."""
     of = constants(example, delta, printed=printed)
     p = example.weight
     half = example.distance / (1 - p) / 2  # ||P_1 - P_2||/2
     kinds = [[0.5 + half / 2, 0.5 - half / 2], [0.5 - half / 2, 0.5 + half / 2]]
     lipschitz = math.sqrt(of.noise * 4 * 0.1 / (2 * math.log(4 / delta)))
-    stated = Population([p, 1 - p], example.counts, kinds, lipschitz, 2, 0.1, delta)
+    stated = AgentPopulation([p, 1 - p], example.counts, kinds, lipschitz, 2, 0.1, delta)
     noise_only = manipulated_risk(replace(stated, distributions=[kinds[0]] * 2), gamma)[0]
     distance = manipulated_risk(stated, gamma)[0] - noise_only
     found = bound(example, gamma, of)[0]

@@ -13,10 +13,11 @@ from bonafed.learning.data import datasets
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.engine.programs import load_parameters
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.rewards.metrics import Evaluation, scores
+from bonafed.mechanisms.rewards.settlement import Evaluation, scores
 from bonafed.papers import register
 from bonafed.papers.cells import compute_all
 from bonafed.papers.claim import only, where
+from bonafed.papers.rewards import baselines
 from bonafed.papers.rewards import tables as lab
 from bonafed.papers.rewards.federations import Place, Sizes, federation, split_of, train_setting
 from bonafed.papers.rewards.figures import table_figure
@@ -74,7 +75,7 @@ class TestCells:
         assert {place.seed for place in lab.cells(replace(options, seed=4, seeds=2))} == {4, 5}
 
     def test_the_preset_paper_is_the_papers(self):
-        paper = lab.PRESETS["paper"]
+        paper = baselines.PRESETS["paper"]
         planned = {place: cell.arguments["tables"] for place, cell in lab.cells(paper).items()}
         assert len(planned) == 29 * 10
         assert {place[:2] for place in planned} == {
@@ -379,5 +380,5 @@ class TestTables:
 
     def test_other_settings_are_named(self):
         claim = register.find("rewards-table1")
-        changed = claim.departures(replace(lab.PRESETS["paper"], clients=4, rounds=3))
+        changed = claim.departures(replace(baselines.PRESETS["paper"], clients=4, rounds=3))
         assert changed == {"clients": (4, 50), "rounds": (3, lab.BY_DATA)}

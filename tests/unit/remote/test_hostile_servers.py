@@ -282,7 +282,7 @@ class TestMessages:
         assert "recipient must be 'ada'" in server.refusal("describe", {}, to="ben")
         assert "kind must be one of" in server.refusal("give me all", {})
         assert "federation must be 'clinics'" in server.refusal("describe", {"federation": "others"})
-        from bonafed.mechanisms.contracts.signatures import make_keys
+        from bonafed.contracts.signatures import make_keys
 
         make_keys(world.folder / "other.pem")
         server.key = (world.folder / "other.pem").read_bytes()

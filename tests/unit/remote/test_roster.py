@@ -2,8 +2,8 @@
 
 import pytest
 
+from bonafed.contracts.signatures import make_keys
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.mechanisms.contracts.signatures import make_keys
 from bonafed.remote.keys import key_digest, make_member_key, read_member_key
 from bonafed.remote.roster import Membership, read_roster
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bonafed import jsam
+from bonafed.contracts.coins import commit, commit_nonce, toss
+from bonafed.contracts.roster import contract_roster
 from bonafed.economics import Uniform
 from bonafed.learning.engine.programs import flat_parameters
-from bonafed.mechanisms.coins import commit, commit_nonce, toss
-from bonafed.mechanisms.coins.contracts import contract_roster
 from bonafed.mechanisms.sampling import SamplingContract, plan
 from bonafed.remote.messages import InProcess
 from bonafed.remote.participant.policy import Policy

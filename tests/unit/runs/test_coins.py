@@ -11,11 +11,11 @@ import pytest
 from tests.oracles.sealing import reseal
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.contracts.roster import simulate
+from bonafed.contracts.transcript import read_transcript
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms.averaging import Averaging
-from bonafed.mechanisms.coins.contracts import simulate
-from bonafed.mechanisms.coins.transcript import read_transcript
 from bonafed.runs import coins, folder, prepare, training
 from bonafed.runs.private import private_folder
 from bonafed.runs.summary import statement_of

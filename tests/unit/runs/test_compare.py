@@ -227,15 +227,19 @@ def test_only_lies_are_lies_and_the_best_one_is_shown():
     assert Entrant("none", audited=(kinds[0], kinds[3])).gain is None
 
 
-def test_a_posted_price_that_spends_ten_times_its_budget_has_no_lie(monkeypatch):
+def test_a_price_lottery_that_spends_ten_times_its_budget_has_no_lie(monkeypatch):
     """What is spent too much is said for what it is, in the statement and in the audit."""
-    with worlds.registered(worlds.POSTED_PRICE):
-        offer = catalogue.entry("posted-price").load().section
+    with worlds.registered(worlds.PRICE_LOTTERY):
+        offer = catalogue.entry("price-lottery").load().section
         monkeypatch.setattr(offer, "places", lambda self, rounds: 3)
         own = {"price": 0.9, "budget": 1.2, "prior": "uniform:0.5,1.5"}
-        tables = {**FEDERATION, "posted_price": own, "compare": {"mechanisms": ["fedavg", "posted-price"]}}
+        tables = {
+            **FEDERATION,
+            "price_lottery": own,
+            "compare": {"mechanisms": ["fedavg", "price-lottery"]},
+        }
         found = compare(tables)
-    entrant = found["posted-price"]
+    entrant = found["price-lottery"]
     assert (entrant.lie.claim, entrant.gain, entrant.lie.unit) == ("truthful", 0.0, "money per round")
     spent, searched = entrant.broken
     assert spent.startswith("budget FAILS, ")

@@ -8,10 +8,11 @@ import pytest
 from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.coins import commit
 from bonafed.economics.claims import all_hold
-from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.sampling import plan
-from bonafed.mechanisms.sampling.contracts import SamplingContract, prior_free_contract
+from bonafed.mechanisms.sampling.contracts import prior_free_contract
+from bonafed.mechanisms.sampling.published import SamplingContract
 from bonafed.runs import coins, config, folder, prepare, training
 
 PAID = ("training.rounds=12", "sampling.prior=uniform:0.5,1.5", "sampling.total_budget=24")
@@ -150,7 +151,7 @@ def test_a_config_may_repeat_the_published_contract_in_other_words():
 
 def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
     rules = prior_free_contract(1.5, total_budget=50, clients=4, rounds=11)
-    assert rules.published.total_budget != 50  # 11 * (50 / 11)
+    assert rules.total_budget != 50  # 11 * (50 / 11)
     tables = {**TABLES, "sampling": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
     tables["training"] = {**tables["training"], "rounds": 11}  # as many as the contract is for
     assert prepare.under(tables, rules).own.highest == 1.5

@@ -16,9 +16,9 @@ from bonafed.learning.data import datasets
 from bonafed.learning.engine import groups
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.noise import (
+    NoiseTask,
     Reproducible,
     Secret,
-    Task,
     digest,
     digest_of_samples,
     digest_of_training,
@@ -54,7 +54,9 @@ def candidates(place, made):
         Job(client, part, noise_multiplier=multiplier),
         multiplier * 2 * spec.clip / parts(made)[0].size,
     )
-    task = Task.of(job, digest_of_training(spec, seed), 1, digest(start), digest_of_samples(samples(made)))
+    task = NoiseTask.of(
+        job, digest_of_training(spec, seed), 1, digest(start), digest_of_samples(samples(made))
+    )
     published = json.loads((place / "versions.json").read_text())["data"]
     keys = [bytes(32), hashlib.sha256(str(seed).encode()).digest(), seed.to_bytes(32, "big"),
             seed.to_bytes(32, "little"), bytes.fromhex(published), bytes.fromhex(made.digest)]  # fmt: skip

@@ -177,9 +177,9 @@ def test_a_federation_that_only_adds_up_is_refused_by_name_unless_sums_are_enoug
 
 def test_rules_that_do_not_know_how_often_somebody_is_in_are_refused():
     with ExitStack() as stack:
-        stack.enter_context(worlds.registered(worlds.POSTED_PRICE))
+        stack.enter_context(worlds.registered(worlds.PRICE_LOTTERY))
         with pytest.raises(InvalidValue) as refused:
-            worlds.setting(worlds.POSTED_PRICE.name, MEMORY)
+            worlds.setting(worlds.PRICE_LOTTERY.name, MEMORY)
     assert str(refused.value) == (
         'training.aggregation must be "plain": the expected weight of a client in a round is not known '
         'beforehand, got "memory"'

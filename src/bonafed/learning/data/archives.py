@@ -64,7 +64,7 @@ def read_arrays(
 
 def _headers(path: Path, stream: IO[bytes], most: int) -> dict[str, Header]:
     """Those of the arrays in an archive; nothing else is inflated."""
-    found: dict[str, Header] = {}
+    headers: dict[str, Header] = {}
     with zipfile.ZipFile(stream) as archive:
         entries = archive.infolist()
         if len(entries) > most:
@@ -73,11 +73,11 @@ def _headers(path: Path, stream: IO[bytes], most: int) -> dict[str, Header]:
             name = entry.filename.removesuffix(_ARRAY)
             if name == entry.filename:
                 raise UnreadableFile(path, f"must hold arrays only, got a file {name[:60]!r}")
-            if name in found:
+            if name in headers:
                 raise UnreadableFile(path, f"must hold every array once, got {name[:60]!r} twice")
             with archive.open(entry) as member:
-                found[name] = _header(path, name, member, entry.file_size)
-    return found
+                headers[name] = _header(path, name, member, entry.file_size)
+    return headers
 
 
 def _header(path: Path, name: str, member: IO[bytes], size: int) -> Header:

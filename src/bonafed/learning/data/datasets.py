@@ -10,62 +10,39 @@
     synthetic-ridge    the same for ridge regression
     *.npz, *.csv       the user's own
 
-Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name> (`emnist` for all splits of
-EMNIST), then in the user's cache ($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; missing ones are downloaded,
-checked by checksum and saved to the cache. Every data set is checked: all features are finite, no label is
-missing or out of range.
+`sources.py` says where named files are looked for. Every data set is checked: all features are finite, no
+label is missing or out of range.
+
+Arrays that users hand over: features, labels, owners, each checked as it enters.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
-import logging
-import os
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bonafed import checks, files
+from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.extras import explained
 from bonafed.learning.data import formats
-from bonafed.learning.data import official_formats as official
-from bonafed.learning.data.arrays import (
-    NAMED,
-    Features,
-    Labels,
-    are_pixels,
-    checked_columns,
-    checked_features,
-    checked_groups,
-    checked_labels,
-    class_names,
-    is_text,
-    numbered,
-)
 from bonafed.learning.data.formats import Arrays
-from bonafed.learning.data.partition import owner_names
+from bonafed.learning.data.partition import owner_names, owner_numbers
 from bonafed.learning.data.real_federations import choices as natural
-from bonafed.learning.data.real_federations import hospitals, schools
+from bonafed.learning.data.sources import SOURCES, Progress, look_up
 from bonafed.presentation.documents import counted
 from bonafed.text import printable
 
-Progress = Callable[[str], None]
-
-STALLED = 10.0  # seconds without an answer after which a download is abandoned
 _DIGITS = Path("datasets", "data", "digits.csv.gz")  # of scikit-learn: 64 pixels, and the digit
-_BROKEN = (OSError, ValueError)  # what a failed download raises
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -107,113 +84,7 @@ class Dataset:
         return f"<Dataset {printable(self.name)}: {', '.join(parts)}>"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where a named data set comes from."""
-
-    files: tuple[str, ...]  # that a folder must hold
-    read: Callable[[Mapping[str, Path]], Arrays]
-    classes: int | None  # None: real targets
-    home: str = ""  # the address to download from
-    checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file there; empty: no download
-    unpacked: str = ""  # the folder that its archive unpacks to
-    folder: str = ""  # subfolder of its files, if it is not called like the data set
-    as_published: bool = False  # the cache keeps its files, which can be read in several ways
-
-
-_IDX = tuple(formats.IDX_FILES.values())
-_SOURCES = {
-    "mnist": _Source(
-        _IDX,
-        formats.read_idx_images,
-        10,
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        },
-    ),
-    "fashion-mnist": _Source(
-        _IDX,
-        formats.read_idx_images,
-        10,
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
-    ),
-    "cifar10": _Source(
-        formats.CIFAR_FILES,
-        formats.read_cifar,
-        10,
-        "https://www.cs.toronto.edu/~kriz/",
-        {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
-        formats.CIFAR_FOLDER,
-    ),
-    "sst": _Source(formats.SST_FILES, formats.read_sst, 5),
-    **{
-        f"emnist-{split}": _Source(
-            tuple(formats.emnist_files(split).values()),
-            partial(formats.read_emnist, split),
-            classes,
-            "https://www.nist.gov/itl/products-and-services/emnist-dataset",
-            unpacked=formats.EMNIST_FOLDER,
-            folder="emnist",
-        )
-        for split, classes in formats.EMNIST_CLASSES.items()
-    },
-    "svhn": _Source(
-        official.SVHN_FILES,
-        official.read_svhn,
-        10,
-        "http://ufldl.stanford.edu/housenumbers/",
-        {
-            "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-            "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-        },
-    ),
-    "cifar100": _Source(
-        official.CIFAR100_FILES,
-        official.read_cifar100,
-        100,
-        "https://www.cs.toronto.edu/~kriz/",
-        {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-        official.CIFAR100_FOLDER,
-    ),
-    "tiny-imagenet": _Source(
-        official.TINY_FILES, official.read_tiny_imagenet, 200, unpacked=official.TINY_FOLDER
-    ),
-    "sentiment140": _Source(official.SENTIMENT_FILES, official.read_sentiment140, 2),
-    "heart": _Source(
-        tuple(hospitals.HOSPITALS),
-        hospitals.read_heart,
-        2,
-        "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/",
-        {
-            "processed.cleveland.data": "2d91a8ff69cfd9616aa47b59d6f843db",
-            "processed.hungarian.data": "22e96bee155b5973568101c93b3705f6",
-            "processed.switzerland.data": "9a87f7577310b3917730d06ba9349e20",
-            "processed.va.data": "4249d03ca7711e84f4444768c9426170",
-        },
-        as_published=True,
-    ),
-    "ist": _Source(
-        (hospitals.STROKE_FILE,), hospitals.read_ist, 2, "https://doi.org/10.7488/ds/104", as_published=True
-    ),
-    "schools": _Source(
-        (schools.FILES["mathachieve"],),
-        schools.read_schools,
-        None,
-        "the R packages nlme and mlmRev",
-        as_published=True,
-    ),
-}
-NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
+NAMES = ("digits", *SOURCES, "synthetic", "synthetic-ridge")
 
 
 def load(
@@ -245,7 +116,8 @@ def load(
         return _digits()
     if name.startswith("synthetic"):
         return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
-    return _look_up(name, _source(name, chosen), folder, on_progress or (lambda message: None))
+    path, arrays = look_up(name, chosen, folder, on_progress or (lambda message: None))
+    return _checked(name, path, arrays, SOURCES[name].classes)
 
 
 def is_own_file(name: str) -> bool:
@@ -417,17 +289,6 @@ def _digits() -> Dataset:
     )
 
 
-def _source(name: str, chosen: Mapping[str, str | int]) -> _Source:
-    """Where a named data set comes from, read as chosen."""
-    source = _SOURCES[name]
-    if not chosen:
-        return source
-    files = (schools.FILES[str(chosen["study"])],) if "study" in chosen else source.files
-    words = natural.FEDERATIONS[name].choices  # of which a single one is no choice
-    open_ones = {key: value for key, value in chosen.items() if len(words.get(key, chosen)) > 1}
-    return replace(source, files=files, read=partial(source.read, **open_ones))
-
-
 @cache
 def _pixels_of_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Read once: every data set is made of copies."""
@@ -438,49 +299,6 @@ def _pixels_of_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     lines = gzip.decompress((Path(package.origin).parent / _DIGITS).read_bytes()).split()
     table = np.array([line.split(b",") for line in lines], dtype=np.float64)
     return table[:, :-1], table[:, -1].astype(np.int64)
-
-
-def _look_up(name: str, source: _Source, folder: Path | None, say: Progress) -> Dataset:
-    own = source.folder or name
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bonafed" / own
-    root = os.environ.get("BONAFED_DATA")
-    if folder is not None:
-        if not folder.is_dir():
-            raise UnreadableFile(folder, f"no such folder, looking for {name}")
-        places = [folder / own, folder, cache]
-    else:
-        places = [Path(root) / own, cache] if root else [cache]
-    for place in places:
-        match = _in_folder(name, source, place)
-        if match is not None:
-            return _checked(name, *match, source.classes)
-    reason = "not offered for download" + (f", they come from {source.home}" if source.home else "")
-    if source.checksums:
-        try:
-            arrays = _download(name, source, cache, say)
-        except _BROKEN as error:
-            message = " ".join(str(error).split())
-            reason = f"the download failed, {type(error).__name__}: {message}".rstrip(": ")
-        else:
-            return _checked(name, cache, arrays, source.classes)
-    needed = ", ".join(f"{file}[.gz]" for file in source.files)
-    elsewhere = "or set $BONAFED_DATA or `folder` to where they are"
-    raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
-
-
-def _in_folder(name: str, source: _Source, folder: Path) -> tuple[Path, Arrays] | None:
-    """A data set in a folder, original files before an archive; an incomplete one is refused."""
-    for place in dict.fromkeys((folder, folder / source.unpacked)):
-        paths = {file: path for file in source.files if (path := formats.locate(place, file))}
-        if paths:
-            missing = [file for file in source.files if file not in paths]
-            if missing:
-                raise UnreadableFile(place, f"{name} is incomplete: {', '.join(missing)} missing")
-            return place, source.read(paths)
-    archive = folder / f"{name}.npz"
-    if source.as_published or not archive.is_file():
-        return None
-    return archive, formats.read_npz(archive)
 
 
 def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) -> Dataset:
@@ -501,56 +319,133 @@ def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) 
         raise UnreadableFile(path, str(error)) from error
 
 
-def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
-    """Fetch a data set from its home and save it to the cache, completely or not at all."""
-    with explained():
-        import pooch
+Features = NDArray[np.float32] | NDArray[np.int64]
+Labels = NDArray[np.int64] | NDArray[np.float32]
 
-    pooch.get_logger().setLevel(logging.WARNING)  # `say` reports progress
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        for file, checksum in source.checksums.items():
-            say(f"fetching {file} of {name} from {source.home}")
-            pooch.retrieve(
-                source.home + file,
-                known_hash=f"md5:{checksum}",
-                fname=file,
-                path=scratch,
-                processor=pooch.Untar(extract_dir=".") if file.endswith(".tar.gz") else None,
-                downloader=pooch.HTTPDownloader(timeout=STALLED, progressbar=_DownloadProgress(say)),
-            )
-        match = _in_folder(name, source, Path(scratch))
-        if match is None:
-            raise ValueError(f"{source.home} does not hold the files of {name}")
-        arrays = match[1]
-        if source.as_published:
-            kept = {cache / file: (Path(scratch) / file).read_bytes() for file in source.checksums}
-        else:
-            buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **arrays)
-            kept = {cache / f"{name}.npz": buffer.getvalue()}
-    files.write_together(kept)
-    say(f"saved {name} to {cache}")
-    return arrays
+MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
+NAMED = 10  # classes that a line of text names
 
 
-class _DownloadProgress:
-    """Says once a second how much of a file has arrived, with the interface of pooch's progress bars."""
+def are_pixels(values: ArrayLike) -> bool:
+    """Whether features are bytes."""
+    return np.asarray(values).dtype == np.uint8
 
-    def __init__(self, say: Progress) -> None:
-        self._say, self._received, self._reported = say, 0, time.monotonic()
-        self.total = 0  # bytes; 0: unknown
 
-    def update(self, count: int) -> None:
-        """Count this many more bytes."""
-        self._received += count
-        if time.monotonic() - self._reported >= 1.0:
-            self._reported = time.monotonic()
-            self._say(f"{self._received / 1e6:.1f} MB received")
+def checked_features(name: str, values: ArrayLike, vocabulary: int) -> Features:
+    """Samples in single precision, pixels divided by 255; or tokens."""
+    array = _numbers(name, values)
+    if array.ndim < 2 or 0 in array.shape:
+        raise InvalidValue(name, "must hold samples of at least one number each", f"shape {array.shape}")
+    if vocabulary:
+        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+            raise InvalidValue(name, "must be rows of whole-number tokens", f"{array.dtype} {array.shape}")
+        _refuse_samples(
+            name, f"must be tokens below {vocabulary}", array, (array < 0) | (array >= vocabulary)
+        )
+        return array.astype(np.int64)
+    if array.dtype == np.uint8:
+        pixels: NDArray[np.float32] = np.divide(array, np.float32(255), dtype=np.float32)
+        return pixels[:, None] if pixels.ndim == 3 else pixels
+    with np.errstate(over="ignore"):
+        result = array.astype(np.float32)
+    _refuse_not_single(name, array, result)
+    return result
 
-    def reset(self) -> None:
-        """Start over."""
-        self._received = 0
 
-    def close(self) -> None:
-        """Nothing to do."""
+def _refuse_not_single(name: str, values: NDArray[Any], single: NDArray[np.float32]) -> None:
+    """Refuse numbers that are not finite, or not in single precision."""
+    _refuse_samples(name, "must be finite", values, ~np.isfinite(values))
+    most = np.finfo(np.float32).max
+    _refuse_samples(name, f"must not exceed {most:.3g} in size", values, ~np.isfinite(single))
+
+
+def checked_labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> tuple[Labels, int]:
+    """Classes and how many there are, or real targets and 0."""
+    array = _numbers(name, values)
+    if array.shape != (samples,):
+        raise InvalidValue(name, f"must be one for each of {samples} samples", f"shape {array.shape}")
+    if np.issubdtype(array.dtype, np.floating):
+        if classes:
+            raise InvalidValue(name, f"must be whole numbers below {classes}", array.dtype)
+        with np.errstate(over="ignore"):
+            result = array.astype(np.float32)
+        _refuse_not_single(name, array, result)
+        return result, 0
+    if classes == 0:
+        raise InvalidValue(name, "must be real numbers like the other labels", array.dtype)
+    limit = classes or MOST_CLASSES
+    _refuse_samples(name, f"must be in 0..{limit - 1}", array, (array < 0) | (array >= limit))
+    return array.astype(np.int64), classes or int(array.max()) + 1
+
+
+def is_text(values: ArrayLike) -> bool:
+    """Whether labels are names, in an array of text or, as pandas has it, of objects."""
+    array = _array("labels", values)
+    if array.dtype.kind == "O":
+        return bool(array.size) and all(isinstance(label, str) for label in array.ravel().tolist())
+    return array.dtype.kind == "U"
+
+
+def class_names(labels: ArrayLike, classes: int | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the classes in their order; none if they are numbers."""
+    if classes is not None and not isinstance(classes, int | np.integer):
+        return checks.names("classes", classes, one="name of a class")
+    if not is_text(labels):
+        return ()
+    if classes is not None:
+        raise InvalidValue("classes", "must be the names of the classes, as labels are names", classes)
+    # a list before NumPy cuts off what ends in NUL
+    words = labels if isinstance(labels, list | tuple) else _array("labels", labels).ravel().tolist()
+    return checks.names("labels", sorted(checks.one_name("label", word) for word in dict.fromkeys(words)))
+
+
+def numbered(name: str, labels: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
+    """(n,) the place of each label among the names of the classes."""
+    numbers = {label: number for number, label in enumerate(names)}
+    array = _array(name, labels)
+    words, inverse = np.unique(array, return_inverse=True)
+    for word in words.tolist():
+        if word not in numbers:
+            known = ", ".join(map(repr, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
+            raise InvalidValue(name, f"must be classes by name: {known}", repr(word))
+    return np.array([numbers[word] for word in words.tolist()], dtype=np.int64)[inverse].reshape(
+        array.shape
+    )
+
+
+def checked_columns(columns: Sequence[str], features: Features) -> tuple[str, ...]:
+    """Names of the features of a table; none for images and text."""
+    if len(columns) and (features.ndim != 2 or len(columns) != features.shape[1]):
+        raise InvalidValue("columns", f"must be one for each of {features.shape[1:]}", len(columns))
+    return tuple(checks.one_name("column", name) for name in columns)
+
+
+def checked_groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
+    """Owners: whole numbers unchanged if they fit into 64 bits, others numbered from 0."""
+    array = _array("groups", values)
+    if array.shape != (samples,):
+        raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {array.shape}")
+    if np.issubdtype(array.dtype, np.integer) and array.max() < 2**63:
+        return array.astype(np.int64)
+    return owner_numbers(array)
+
+
+def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    array = _array(name, values)
+    if not np.issubdtype(array.dtype, np.integer) and not np.issubdtype(array.dtype, np.floating):
+        raise InvalidValue(name, "must be an array of numbers", f"type {array.dtype}")
+    return array
+
+
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidValue(name, "must be an array", "rows of different lengths") from error
+
+
+def _refuse_samples(name: str, rule: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> None:
+    """Refuse bad values, naming the first sample with one."""
+    if bad.any():
+        sample = int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])
+        raise InvalidValue(name, rule, f"{values[sample][bad[sample]].flat[0]} in sample {sample}")

@@ -258,9 +258,9 @@ def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
             rule = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
             raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
         rows_hit = counted(np.unique(bad[:, 0]).size, "row")
-        columns_hit = ", ".join(sorted({repr(header[features[place]]) for place in bad[:, 1]})[:_NAMED])
-        found = f"in all {rows_hit} of {len(lines):,}, columns {columns_hit}"
-        rule = f"must be a finite number, got {value:g} ({found}): {_REMEDY}"
+        columns_hit = ", ".join(sorted({repr(header[features[k]]) for k in bad[:, 1]})[:_NAMED])
+        where = f"in all {rows_hit} of {len(lines):,}, columns {columns_hit}"
+        rule = f"must be a finite number, got {value:g} ({where}): {_REMEDY}"
         raise UnreadableFile(path, f"{name} {rule}", lines[row_number])
     people.require_distinct()
     is_test, classes = np.frombuffer(tests, np.int8) == 1, words.of(np.frombuffer(labels, np.int64))
@@ -303,18 +303,18 @@ class _Unread:
         """Say all that is wrong at once, if anything is."""
         if self._first is None:
             return
-        each = [f"{column!r} ({_counts(found)})" for column, found in self._columns.items()]
+        each = [f"{column!r} ({_counts(counts)})" for column, counts in self._columns.items()]
         listed = ", ".join(each[:_NAMED])
         listed += f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
         line, first = self._first
         columns = "column" if len(each) == 1 else "columns"
-        found = f"in all {len(self._rows):,} of {counted(rows, 'row')}, {columns} {listed}"
-        raise UnreadableFile(self._path, f"{first} ({found}): {_REMEDY}", line)
+        where = f"in all {len(self._rows):,} of {counted(rows, 'row')}, {columns} {listed}"
+        raise UnreadableFile(self._path, f"{first} ({where}): {_REMEDY}", line)
 
 
-def _counts(found: Counter[bool]) -> str:
+def _counts(counts: Counter[bool]) -> str:
     """How many cells are empty and how many hold text."""
-    kinds = {"empty": found[True], "text": found[False]}
+    kinds = {"empty": counts[True], "text": counts[False]}
     return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
 
 
@@ -444,7 +444,7 @@ def _csv_features(path: Path, line: int, header: list[str], labelled: bool) -> l
         if not name or header.count(name) > 1:
             raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", line)
         cell_name(path, line, "column", name)
-    features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
+    features = [number for number, name in enumerate(header) if name not in ("label", "client", "test")]
     if not features:
         raise UnreadableFile(path, "header must have at least one feature column, got none", line)
     return features

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Published(NamedTuple):
+class KnownFile(NamedTuple):
     """A file as its authors publish it."""
 
     size: int  # in bytes
@@ -39,10 +39,10 @@ class Published(NamedTuple):
 
 
 SVHN_PUBLISHED = {
-    "train_32x32.mat": Published(
+    "train_32x32.mat": KnownFile(
         182_040_794, "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"
     ),
-    "test_32x32.mat": Published(
+    "test_32x32.mat": KnownFile(
         64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"
     ),
 }
@@ -72,7 +72,7 @@ def read_svhn(files: Mapping[str, Path]) -> Arrays:
     return arrays
 
 
-def _published(path: Path, known: Published) -> bytes:
+def _published(path: Path, known: KnownFile) -> bytes:
     """The content of a file that must be the published one."""
     content = read_bytes(path, known.size)
     digest = hashlib.sha256(content).hexdigest()
@@ -116,8 +116,8 @@ def read_tiny_imagenet(
     names = _class_names(path, classes)
     train, labels = np.empty((classes * images, 3, _TINY_SIDE, _TINY_SIDE), np.uint8), []
     for number, name in enumerate(names):
-        for place, picture in enumerate(_pictures_of(reader, name, images), number * images):
-            train[place] = reader.read(picture)
+        for row, picture in enumerate(_pictures_of(reader, name, images), number * images):
+            train[row] = reader.read(picture)
         labels += [number] * images
     test, test_labels = _annotated(reader, files[TINY_FILES[1]], names, tests)
     return {
@@ -142,13 +142,13 @@ def _pictures_of(reader: _Pictures, name: str, count: int) -> list[Path]:
     folder = reader.root / "train" / name / "images"
     reader.require_inside(folder)
     own = re.compile(rf"{name}_([0-9]{{1,9}})\.JPEG")
-    found = sorted(path.name for path in folder.glob("*.JPEG")) if folder.is_dir() else []
-    numbered = {int(match[1]): file for file in found if (match := own.fullmatch(file))}
-    if len(numbered) != len(found):
-        odd = next(file for file in found if file not in numbered.values())
+    files = sorted(path.name for path in folder.glob("*.JPEG")) if folder.is_dir() else []
+    numbered = {int(match[1]): file for file in files if (match := own.fullmatch(file))}
+    if len(numbered) != len(files):
+        odd = next(file for file in files if file not in numbered.values())
         raise UnreadableFile(folder, f"images must be called {name}_NUMBER.JPEG, got {odd[:40]!r}")
-    if len(found) != count:
-        raise UnreadableFile(folder, f"must hold {count} images, got {len(found)}")
+    if len(files) != count:
+        raise UnreadableFile(folder, f"must hold {count} images, got {len(files)}")
     return [folder / numbered[number] for number in sorted(numbered)]
 
 
@@ -174,8 +174,8 @@ def _annotated(
     folder = path.parent / "images"
     reader.require_inside(folder)
     images = np.empty((count, 3, _TINY_SIDE, _TINY_SIDE), np.uint8)
-    for place, file in enumerate(labels):
-        images[place] = reader.read(folder / file)
+    for row, file in enumerate(labels):
+        images[row] = reader.read(folder / file)
     return images, np.array(list(labels.values()), np.int64)
 
 

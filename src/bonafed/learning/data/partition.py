@@ -264,8 +264,8 @@ def owner_numbers(groups: ArrayLike) -> Indices:
         raise InvalidValue("groups", "must be whole numbers or text", array.dtype)
     if "" in names:
         raise InvalidValue("groups", "must name an owner", f"nothing in sample {names.index('')}")
-    place = {name: number for number, name in enumerate(sorted(set(names), key=natural_order))}
-    return np.array([place[name] for name in names], dtype=np.int64)
+    number_of = {name: number for number, name in enumerate(sorted(set(names), key=natural_order))}
+    return np.array([number_of[name] for name in names], dtype=np.int64)
 
 
 def owner_names(groups: ArrayLike) -> tuple[str, ...]:
@@ -481,7 +481,7 @@ def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArr
 
 def _carry_out(holds: Holders, chain: list[tuple[int, int]]) -> None:
     """Every client takes a class, which the next one gives up."""
-    for place, (taker, label) in enumerate(chain):
+    for step, (taker, label) in enumerate(chain):
         holds[taker, label] = True
-        if place:
-            holds[taker, chain[place - 1][1]] = False
+        if step:
+            holds[taker, chain[step - 1][1]] = False

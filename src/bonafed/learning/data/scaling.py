@@ -190,15 +190,15 @@ def _constant(path: Path, line: int, name: str, cell: str) -> float:
 
 def _in_order(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[int]:
     """The place of each column of the data among the names of a file, which are the same."""
-    place = {name: k for k, name in enumerate(names)}
+    index = {name: k for k, name in enumerate(names)}
     for name in columns:
-        if name not in place:
+        if name not in index:
             rule = f"must have every feature of the data, also {name!r}"
             raise UnreadableFile(path, f"{rule}, got {', '.join(names)[:200] or 'none'}")
     for name in names:
         if name not in columns:
             raise UnreadableFile(path, f"must have the features of the data only, got {name!r}")
-    return [place[name] for name in columns]
+    return [index[name] for name in columns]
 
 
 def per_client(features: NDArray[Any], parts: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from bonafed import checks
 from bonafed.errors import CrewNotStarted, MemberLost
-from bonafed.learning.engine.groups import Plan, train_group
+from bonafed.learning.engine.groups import TrainingPlan, train_group
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
 from bonafed.learning.engine.resources import reused_memory, start_reuse
@@ -66,7 +66,7 @@ class Crew:
         self.cpu_seconds_of_others = 0.0  # in all rounds; not in `time.process_time()` of this process
         self._others: _Others | None = None
 
-    def train(self, start: Tensor, plan: Plan) -> Updates:
+    def train(self, start: Tensor, plan: TrainingPlan) -> Updates:
         """All updates of a round, from one start model (P,) or one per job (len(plan.jobs), P)."""
         numbers = range(len(plan.groups))
         if self.cores == 1 or len(plan.groups) == 1:
@@ -102,12 +102,12 @@ class Crew:
         self.close()
 
     def _train_groups(
-        self, start: Tensor, plan: Plan, numbers: Iterable[int]
+        self, start: Tensor, plan: TrainingPlan, numbers: Iterable[int]
     ) -> Iterator[tuple[int, Update]]:
         for number in numbers:
             yield from train_group(self.program, self.samples, start, plan, plan.groups[number])
 
-    def _with_others(self, start: Tensor, plan: Plan) -> Updates:
+    def _with_others(self, start: Tensor, plan: TrainingPlan) -> Updates:
         room = start.nbytes + len(plan.jobs) * self.program.size * start.itemsize
         count = min(self.cores, len(plan.groups)) - 1
         if self._others is None or not self._others.can_serve(room, count):
@@ -122,16 +122,16 @@ class Crew:
             updates = dict(self._train_groups(start, plan, others.my_share(plan)))
         for answer in others.answers(count):
             self.cpu_seconds_of_others += answer.cpu_seconds
-            for place, loss, steps, releases in answer.reports:
-                change = changes[place].clone()
-                updates[place] = Update(plan.jobs[place].client, change, loss, steps, releases)
+            for job_number, loss, steps, releases in answer.reports:
+                change = changes[job_number].clone()
+                updates[job_number] = Update(plan.jobs[job_number].client, change, loss, steps, releases)
         return updates
 
 
 class _Report(NamedTuple):
     """An update whose change is in the shared memory."""
 
-    place: int
+    job_number: int
     loss: float
     steps: int
     releases: int
@@ -147,7 +147,7 @@ class _Answer(NamedTuple):
 class _Order(NamedTuple):
     """A round as sent to a process; jobs as a few arrays, since many small ones take long to send."""
 
-    plan: Plan  # without jobs
+    plan: TrainingPlan  # without jobs
     clients: list[tuple[int, int, float]]  # client, copy, noise multiplier
     sizes: list[int]
     samples: np.ndarray  # of all jobs
@@ -155,7 +155,7 @@ class _Order(NamedTuple):
     precision: torch.dtype
 
     @classmethod
-    def of(cls, start: Tensor, plan: Plan) -> _Order:
+    def of(cls, start: Tensor, plan: TrainingPlan) -> _Order:
         return cls(
             replace(plan, jobs=()),
             [(job.client, job.copy, job.noise_multiplier) for job in plan.jobs],
@@ -165,7 +165,7 @@ class _Order(NamedTuple):
             start.dtype,
         )
 
-    def full_plan(self) -> Plan:
+    def full_plan(self) -> TrainingPlan:
         parts = np.split(self.samples, np.cumsum(self.sizes)[:-1])
         jobs = [
             Job(client, part, copy, noise)
@@ -192,7 +192,7 @@ class _Others:
         """Whether there are enough processes and room for the round; False in a process forked since."""
         return self._pid == os.getpid() and room <= len(self._memory) and count <= len(self._members)
 
-    def begin(self, start: Tensor, plan: Plan, count: int) -> Tensor:
+    def begin(self, start: Tensor, plan: TrainingPlan, count: int) -> Tensor:
         """Start `count` processes on the round; returns the array (len(plan.jobs), P) for the changes."""
         order = _Order.of(start, plan)
         models, changes = _arrays(self._memory, order)
@@ -206,7 +206,7 @@ class _Others:
                 raise _lost(process) from None
         return changes
 
-    def my_share(self, plan: Plan) -> Iterator[int]:
+    def my_share(self, plan: TrainingPlan) -> Iterator[int]:
         """Numbers of groups, one at a time, until all are taken."""
         return _share(self._tickets, plan)
 
@@ -227,11 +227,11 @@ def _lost(process: ForkProcess) -> MemberLost:
     return MemberLost(process.exitcode)
 
 
-def _ticket_count(plan: Plan) -> int:
+def _ticket_count(plan: TrainingPlan) -> int:
     return min(len(plan.groups), _MOST_TICKETS)
 
 
-def _share(tickets: int, plan: Plan) -> Iterator[int]:
+def _share(tickets: int, plan: TrainingPlan) -> Iterator[int]:
     """Groups by the tickets this process draws: ticket k of m stands for groups k, k + m, ..."""
     while True:
         try:
@@ -329,9 +329,9 @@ def _reports(
     for number in _share(tickets, plan):
         if os.getppid() != first:
             return  # nobody waits for the rest
-        for place, update in train_group(program, samples, models, plan, plan.groups[number]):
-            changes[place] = update.change
-            yield _Report(place, update.loss, update.steps, update.releases)
+        for job_number, update in train_group(program, samples, models, plan, plan.groups[number]):
+            changes[job_number] = update.change
+            yield _Report(job_number, update.loss, update.steps, update.releases)
 
 
 def _sendable(error: Exception) -> Exception:

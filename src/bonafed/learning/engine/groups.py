@@ -33,9 +33,9 @@ from bonafed.learning.engine.jobs import (
     variations,
     vary,
 )
-from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, together
+from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, joined_rows
 from bonafed.learning.engine.resources import array
-from bonafed.learning.noise import Source, Stream, Task, add_noise
+from bonafed.learning.noise import NoiseTask, Source, Stream, add_noise
 from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
@@ -45,7 +45,7 @@ Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Noise:
+class RoundNoise:
     """The source of the noise of a round, and digests of what it is added to."""
 
     source: Source
@@ -53,16 +53,16 @@ class Noise:
     models: Sequence[bytes]  # of the start models: one, or one per job
     samples: bytes  # of the samples of all clients
 
-    def stream(self, plan: Plan, place: int) -> Stream:
+    def stream(self, plan: TrainingPlan, index: int) -> Stream:
         """The stream of the job at this place."""
-        model = self.models[place if len(self.models) > 1 else 0]
+        model = self.models[index if len(self.models) > 1 else 0]
         return self.source.stream(
-            Task.of(plan.jobs[place], self.training, plan.round_number, model, self.samples)
+            NoiseTask.of(plan.jobs[index], self.training, plan.round_number, model, self.samples)
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class TrainingPlan:
     """The jobs of a round and how they are grouped, the same for every process that trains a group."""
 
     jobs: Sequence[Job]
@@ -72,7 +72,7 @@ class Plan:
     round_number: int
     most: int  # samples of one call
     longest: int  # samples of one batch that are computed at once; at least `most`
-    noise: Noise | None  # where noise and poisson batches come from; None if there are none
+    noise: RoundNoise | None  # where noise and poisson batches come from; None if there are none
 
     @property
     def piece(self) -> int:
@@ -81,12 +81,12 @@ class Plan:
 
 
 def train_group(
-    program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
+    program: Program, samples: Samples, start: Tensor, plan: TrainingPlan, indices: Sequence[int]
 ) -> list[tuple[int, Update]]:
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
-    jobs = [plan.jobs[place] for place in places]
-    before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
-    schedule = _Schedule(places, samples, plan, before.dtype)
+    jobs = [plan.jobs[index] for index in indices]
+    before = start[list(indices)] if start.dim() == 2 else start.expand(len(jobs), -1)
+    schedule = _Schedule(indices, samples, plan, before.dtype)
     spec, noisy = plan.spec, plan.noise is not None
     plain = spec.optimizer == "sgd" and not spec.weight_decay and not noisy
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
@@ -95,9 +95,9 @@ def train_group(
         losses[call.where] += models.step(call).numpy()
     changes, means = models.changes(), losses / schedule.counts
     return [
-        (place, Update(job.client, change, mean, steps, _releases(job, plan.spec)))
-        for place, job, change, mean, steps in zip(
-            places, jobs, changes, means.tolist(), schedule.counts.tolist(), strict=True
+        (index, Update(job.client, change, mean, steps, _releases(job, plan.spec)))
+        for index, job, change, mean, steps in zip(
+            indices, jobs, changes, means.tolist(), schedule.counts.tolist(), strict=True
         )
     ]
 
@@ -140,15 +140,17 @@ class _Call:
 class _Schedule:
     """The samples of every step of a group's jobs, drawn from the jobs' own generators."""
 
-    def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+    def __init__(
+        self, indices: Sequence[int], samples: Samples, plan: TrainingPlan, precision: torch.dtype
+    ) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
         self._rate = plan.spec.rate
         self._piece = None if plan.spec.clip is None else plan.piece
-        self.jobs = jobs = [plan.jobs[place] for place in places]
+        self.jobs = jobs = [plan.jobs[index] for index in indices]
         self.streams: list[Stream] = []  # of their noise
         self.sds: list[float] = []  # of the noise on each number of a step's gradient (theory P1)
         if plan.noise is not None:
-            self.streams = [plan.noise.stream(plan, place) for place in places]
+            self.streams = [plan.noise.stream(plan, index) for index in indices]
             self.sds = [job.noise_multiplier * sensitivity(job.samples.size, plan.spec) for job in jobs]
         sizes = [job.samples.size for job in jobs]
         self.counts = np.array([step_count(n, plan.spec) for n in sizes])  # steps; the most come first
@@ -192,13 +194,13 @@ class _Schedule:
         codes: Tensor | None,
     ) -> Iterator[_Call]:  # fmt: skip
         for where in _together(np.maximum(lengths[:active], 1), self._most, self._piece):
-            mine = lengths[where]
-            longest = max(1, int(mine.max()))  # if all are empty, padding: noise is added anyway
-            shares = 1 / mine if self._shares is None else self._shares[where]
-            if self._alike and int(mine.sum()) == longest * mine.size:
-                share = _even(mine.size, longest, float(shares[0]), self._precision)
+            own_lengths = lengths[where]
+            longest = max(1, int(own_lengths.max()))  # if all are empty, padding: noise is added anyway
+            shares = 1 / own_lengths if self._shares is None else self._shares[where]
+            if self._alike and int(own_lengths.sum()) == longest * own_lengths.size:
+                share = _even(own_lengths.size, longest, float(shares[0]), self._precision)
             else:
-                real = np.arange(longest) < mine[:, None]
+                real = np.arange(longest) < own_lengths[:, None]
                 share = torch.from_numpy(real * shares[:, None]).to(self._precision)
             rest = (where, slice(longest))
             varied = None if codes is None else codes[rest]
@@ -274,15 +276,15 @@ def _fit(longest: int, batches: int, used: int, most: int, piece: int | None) ->
     return at_once * batches <= most and used >= (1 - MOST_PADDING) * longest * batches
 
 
-def _rows(places: list[int]) -> Where:
+def _rows(indices: list[int]) -> Where:
     """The places as a slice, if they are consecutive."""
-    if places[-1] - places[0] + 1 == len(places):
-        return slice(places[0], places[-1] + 1)
-    return np.array(places)
+    if indices[-1] - indices[0] + 1 == len(indices):
+        return slice(indices[0], indices[-1] + 1)
+    return np.array(indices)
 
 
 def _gradients(
-    program: Program, samples: Samples, weights: Tensor, call: _Call, plan: Plan
+    program: Program, samples: Samples, weights: Tensor, call: _Call, plan: TrainingPlan
 ) -> tuple[Tensor, Tensor]:
     """Mean losses (K,) and gradients (K, P) of a batch for each job.
 
@@ -305,7 +307,7 @@ class _Models(ABC):
     """The models of a group during training."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         self._program, self._samples, self._plan, self._schedule = program, samples, plan, schedule
         self._before = before  # (K, P)
@@ -324,7 +326,7 @@ class _Descent(_Models):
     """Models trained by plain gradient steps, which the program takes in place."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         super().__init__(program, samples, plan, before, schedule)
         self._arrays = [
@@ -340,7 +342,7 @@ class _Descent(_Models):
             if isinstance(where, slice):
                 return loss
         else:
-            weights = together(own)
+            weights = joined_rows(own)
             loss, grad = _gradients(program, self._samples, weights, call, self._plan)
             own = program.views(weights.sub_(grad, alpha=call.rate))
         for each, new in zip(self._arrays, own, strict=True):
@@ -348,7 +350,7 @@ class _Descent(_Models):
         return loss
 
     def changes(self) -> Tensor:
-        return together(self._arrays).sub_(self._before)
+        return joined_rows(self._arrays).sub_(self._before)
 
 
 @final
@@ -356,7 +358,7 @@ class _Optimizer(_Models):
     """Models trained with noise, weight decay, momentum or Adam."""
 
     def __init__(
-        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+        self, program: Program, samples: Samples, plan: TrainingPlan, before: Tensor, schedule: _Schedule
     ) -> None:
         super().__init__(program, samples, plan, before, schedule)
         self._weights, kind = before.clone(), plan.spec.optimizer

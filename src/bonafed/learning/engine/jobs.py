@@ -127,5 +127,5 @@ def vary(images: Tensor, codes: Tensor) -> Tensor:
 
 def _reflected(shift: Tensor, side: int) -> Tensor:
     """(m, side) from which row each row is taken."""
-    place = (shift[:, None] + torch.arange(side) - FARTHEST).abs()
-    return torch.where(place >= side, 2 * (side - 1) - place, place)
+    source = (shift[:, None] + torch.arange(side) - FARTHEST).abs()
+    return torch.where(source >= side, 2 * (side - 1) - source, source)

@@ -386,7 +386,7 @@ def _where_positive(d: Tensor, criterion: Tensor, out: Tensor) -> None:
 @final
 @dataclass(frozen=True)
 class Relu(Layer):
-    """max(x, 0)."""
+    """The layer max(x, 0), element by element."""
 
     def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         y = torch.clamp_min(x, 0.0, out=array(self, "output", x.shape, x))
@@ -403,7 +403,7 @@ class Relu(Layer):
 @final
 @dataclass(frozen=True)
 class Tanh(Layer):
-    """tanh(x)."""
+    """The layer tanh(x), element by element."""
 
     def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         y = torch.tanh(x)

@@ -132,7 +132,7 @@ def flat_parameters(module: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in trainable(module).values()]).clone()
 
 
-def together(arrays: list[Tensor]) -> Tensor:
+def joined_rows(arrays: list[Tensor]) -> Tensor:
     """(K, P) flat parameters of a program's `views`, copied."""
     return torch.cat([each.flatten(1) for each in arrays], 1)
 

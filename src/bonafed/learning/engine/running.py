@@ -24,7 +24,7 @@ from torch import Tensor
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.groups import Noise, Plan
+from bonafed.learning.engine.groups import RoundNoise, TrainingPlan
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program
 from bonafed.learning.engine.resources import single_threaded
@@ -86,10 +86,10 @@ def try_jobs(
         bad = problems(crew.program, start, crew.samples, jobs, round_number)
         if not bad:
             return list(_train(crew, start, jobs, spec, seed, round_number, noise))
-        places = [place for place in range(len(jobs)) if place not in bad]
-        begin = start if start.dim() == 1 else start[places]
-        updates = _train(crew, begin, [jobs[place] for place in places], spec, seed, round_number, noise)
-        return [bad[place] if place in bad else next(updates) for place in range(len(jobs))]
+        indices = [index for index in range(len(jobs)) if index not in bad]
+        begin = start if start.dim() == 1 else start[indices]
+        updates = _train(crew, begin, [jobs[index] for index in indices], spec, seed, round_number, noise)
+        return [bad[index] if index in bad else next(updates) for index in range(len(jobs))]
 
 
 def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec: LocalTraining) -> None:
@@ -123,9 +123,9 @@ def _train(
     if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
         models = [digest(model) for model in start.view(-1, crew.program.size)]
         source, training = noise or Secret.fresh(), digest_of_training(spec, seed)
-        plan = replace(plan, noise=Noise(source, training, models, crew.digest_of_samples))
+        plan = replace(plan, noise=RoundNoise(source, training, models, crew.digest_of_samples))
     updates = crew.train(start, plan)
-    return (updates.pop(place) for place in range(len(jobs)))
+    return (updates.pop(index) for index in range(len(jobs)))
 
 
 def _plan(
@@ -136,9 +136,9 @@ def _plan(
     seed: int,
     round_number: int,
     group_bytes: int,
-) -> Plan:
+) -> TrainingPlan:
     """Jobs of similar size together, as many as are worth computing at once."""
-    places = sorted(range(len(jobs)), key=lambda place: _rank(jobs[place], spec))
+    indices = sorted(range(len(jobs)), key=lambda index: _rank(jobs[index], spec))
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
     sample, clip = samples.features[0], spec.clip is not None
     most = program.samples_per_call(sample, clip)
@@ -148,7 +148,7 @@ def _plan(
     if 1 < len(jobs) <= size and len(jobs) * computed * program.numbers_kept(sample, clip) >= WORTH_TWO:
         size = math.ceil(len(jobs) / 2)
     at_once = most if longest <= most else program.samples_in_memory(sample, clip)
-    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, None)
+    return TrainingPlan(jobs, _in_groups(indices, size), spec, seed, round_number, most, at_once, None)
 
 
 def _longest(spec: LocalTraining, most: int) -> int:
@@ -162,12 +162,12 @@ def _rank(job: Job, spec: LocalTraining) -> tuple[int, int, int, int]:
     return -step_count(job.samples.size, spec), -job.samples.size, job.client, job.copy
 
 
-def _in_groups(places: list[int], most: int) -> list[list[int]]:
+def _in_groups(indices: list[int], most: int) -> list[list[int]]:
     """Groups of at most `most`, about equal, and an even number of them: two cores finish together."""
-    count = math.ceil(len(places) / most)
+    count = math.ceil(len(indices) / most)
     count += count > 1 and count % 2
-    count = min(count, len(places))
-    return [places[len(places) * k // count : len(places) * (k + 1) // count] for k in range(count)]
+    count = min(count, len(indices))
+    return [indices[len(indices) * k // count : len(indices) * (k + 1) // count] for k in range(count)]
 
 
 def problems(
@@ -175,8 +175,8 @@ def problems(
 ) -> dict[int, InvalidValue]:
     """Jobs that cannot be trained, by place: clients without samples, or with a class the model lacks."""
     errors = {
-        place: InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
-        for place, job in enumerate(jobs)
+        index: InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
+        for index, job in enumerate(jobs)
         if job.samples.size == 0
     }
     if program.loss != "cross-entropy" or not samples.labels.numel():
@@ -186,10 +186,10 @@ def problems(
     labels = samples.labels
     if int(labels.min()) >= 0 and int(labels.max()) < classes:
         return errors
-    for place, job in enumerate(jobs):
-        mine = labels[torch.from_numpy(job.samples)]
-        bad = mine[(mine < 0) | (mine >= classes)]
+    for index, job in enumerate(jobs):
+        own_labels = labels[torch.from_numpy(job.samples)]
+        bad = own_labels[(own_labels < 0) | (own_labels >= classes)]
         if bad.numel():
             name = f"client {job.client} in round {round_number}"
-            errors[place] = InvalidValue(name, f"must have labels in 0..{classes - 1}", int(bad[0]))
+            errors[index] = InvalidValue(name, f"must have labels in 0..{classes - 1}", int(bad[0]))
     return dict(sorted(errors.items()))

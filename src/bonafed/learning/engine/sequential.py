@@ -24,10 +24,10 @@ from bonafed.learning.engine.jobs import (
 )
 from bonafed.learning.engine.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 from bonafed.learning.noise import (
+    NoiseTask,
     Secret,
     Source,
     Stream,
-    Task,
     digest,
     digest_of_samples,
     digest_of_training,
@@ -50,9 +50,9 @@ def run_jobs_sequentially(
     """What `running.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
     training = digest_of_training(spec, seed)
-    for place, job in enumerate(jobs):
-        before = start if start.dim() == 1 else start[place]
-        stream = source.stream(Task.of(job, training, round_number, digest(before), data))
+    for job_number, job in enumerate(jobs):
+        before = start if start.dim() == 1 else start[job_number]
+        stream = source.stream(NoiseTask.of(job, training, round_number, digest(before), data))
         if spec.batches == "poisson":
             order = list(poisson_batches(job, spec, stream.uniforms))
         else:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bonafed.learning.engine import layers as stacked
-from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, together
+from bonafed.learning.engine.programs import Loss, Program, clip_scale, joined_rows, numbers_in
 from bonafed.learning.engine.resources import array
 
 WIDE = 32 * 32  # channels times filters from which PyTorch's convolutions, one by one, are faster
@@ -132,7 +132,7 @@ class LayerProgram(Program):
         return views
 
     def _by_layer(self, arrays: list[Tensor]) -> list[stacked.Weights]:
-        """Each layer's parameters."""
+        """The parameters of each layer, as views of the flat ones."""
         rest = iter(arrays)
         return [list(islice(rest, len(part.shapes))) for part in self._parts]
 
@@ -157,7 +157,7 @@ class LayerProgram(Program):
         self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
         loss, grads = self._apart(self.views(weights), x, y, share, clip)
-        return loss, together(grads)
+        return loss, joined_rows(grads)
 
     def _apart(
         self, arrays: list[Tensor], x: Tensor, y: Tensor, share: Tensor, clip: float | None

@@ -34,7 +34,7 @@ _ASIDE = 0.01  # share of epsilon and of delta, at most, for arithmetic
 _TAIL = 2.0**-73  # probability, per pair, of a radius too large for 127 bits to give it up to rounding
 
 
-class Promise(NamedTuple):
+class RemainingPromise(NamedTuple):
     """An (epsilon, delta) after deducting the cost of arithmetic."""
 
     epsilon: float  # left for the ideal mechanism
@@ -55,7 +55,7 @@ def relative_error(reach: float) -> float:
     return _HALF_ULP * (4 * 32 * 1.93 * (176 + reach) + 22_000)
 
 
-def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
+def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> RemainingPromise:
     """What ideal noise must promise for computed noise to be (epsilon, delta)-private.
 
     `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
@@ -74,7 +74,7 @@ def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promi
     if 2 * each > _ASIDE * eps or math.log(numbers * _TAIL) > log_budget:
         rule = f"must leave room for the arithmetic of {numbers:.3g} noisy numbers, {2 * each:.2g} at least"
         raise InvalidValue("epsilon", rule, f"{epsilon} at delta {delta}")
-    return Promise(eps - 2 * each, small * (1 - _ASIDE) * math.exp(-each), 2 * each)
+    return RemainingPromise(eps - 2 * each, small * (1 - _ASIDE) * math.exp(-each), 2 * each)
 
 
 def largest_covered(delta: float, numbers: float) -> float:

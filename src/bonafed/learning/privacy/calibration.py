@@ -148,7 +148,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def _mills(t: float | Floats) -> Floats:
-    """Phi(-t)/phi(t)."""
+    """Mills' ratio m(t) = Phi(-t)/phi(t)."""
     result: Floats = math.sqrt(math.pi / 2) * scipy.special.erfcx(np.asarray(t) / math.sqrt(2))
     return result
 

@@ -72,12 +72,12 @@ class Ledger:
 
         Gaussian releases compose exactly: their inverse squared multipliers add up.
         """
-        mine = [r for r in self.releases if r.client == client]
+        own = [r for r in self.releases if r.client == client]
         if self.adjacency(client) == ADD_OR_REMOVE:
             return sampled_epsilon(
-                (SampledReleases(r.multiplier, r.rate, r.times) for r in mine if r.rate is not None), delta
+                (SampledReleases(r.multiplier, r.rate, r.times) for r in own if r.rate is not None), delta
             )
-        total = sum(r.times / r.multiplier**2 for r in mine)
+        total = sum(r.times / r.multiplier**2 for r in own)
         return spent_epsilon(1 / math.sqrt(total), 1, delta) if total else 0.0
 
     @property

@@ -33,7 +33,7 @@ class Agreed(ABC):
 
     @property
     def agents(self) -> int:
-        """K."""
+        """K, the number of agents."""
         return int(self.weights.size)
 
     @property

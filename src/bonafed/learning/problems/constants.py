@@ -33,7 +33,7 @@ _CLOSE = 1e-8  # of a minimum, in units of loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constants:
+class ConvergenceConstants:
     """What the convergence of federated averaging depends on, for N clients."""
 
     smoothness: float  # L
@@ -48,7 +48,7 @@ class Constants:
 def estimate_constants(
     features: ArrayLike, labels: ArrayLike, parts: Sequence[NDArray[np.int64]], *, classes: int,
     regulariser: float, batch_size: int,
-) -> Constants:  # fmt: skip
+) -> ConvergenceConstants:  # fmt: skip
     """The constants of softmax regression with an intercept; every client weighs 1/N.
 
     `features` (n, ...) are the records of all clients, `parts` those of each.
@@ -70,7 +70,7 @@ def estimate_constants(
     way = np.linspace(0.0, 1.0, _PLACES)[:, None] * best
     moments = np.array([batch_moments(rows[part], y[part], way, classes, mu, size) for part in parts])
     bounds, noise = np.sqrt(moments.max(axis=2)).T
-    return Constants(
+    return ConvergenceConstants(
         max(_curvature(rows[part]) for part in parts) / 2 + mu, mu, bounds, noise,
         max(0.0, least - own), float(np.linalg.norm(best)), least,
     )  # fmt: skip
@@ -86,8 +86,8 @@ def batch_moments(
     count, squares = len(labels), np.square(features).sum(axis=1)
     batch = min(size, count)
     share = (count - batch) / (batch * (count - 1)) if count > 1 else 0.0
-    found = np.empty((2, len(models)))
-    for place, model in enumerate(models):
+    moments = np.empty((2, len(models)))
+    for column, model in enumerate(models):
         weights = model.reshape(-1, classes)
         z = features @ weights
         z -= z.max(axis=1, keepdims=True)
@@ -97,8 +97,8 @@ def batch_moments(
         mean = features.T @ z / count
         single = float((np.square(z).sum(axis=1) * squares).mean() - np.square(mean).sum())
         noise = max(0.0, single) * share
-        found[:, place] = float(np.square(mean + regulariser * weights).sum()) + noise, noise
-    return found
+        moments[:, column] = float(np.square(mean + regulariser * weights).sum()) + noise, noise
+    return moments
 
 
 def _curvature(rows: Floats) -> float:

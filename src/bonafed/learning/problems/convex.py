@@ -137,7 +137,7 @@ class Problem(Agreed):
         return self.losses(models)[:, agent]
 
     @property
-    def together(self) -> int:
+    def models_per_batch(self) -> int:
         """Models worth expanding in one batch."""
         return self.agents
 
@@ -161,12 +161,12 @@ class Problem(Agreed):
         return None
 
     def value(self, model: Floats, mix: Floats) -> float:
-        """sum_j mix_j F_j(model)."""
+        """The weighted loss sum_j mix_j F_j(model)."""
         return float(self.losses(model[None])[0] @ mix)
 
 
 @dataclass(frozen=True, eq=False)
-class AgentData:
+class AgentSamples:
     """The samples of all agents."""
 
     features: Floats  # (n, d)
@@ -212,7 +212,7 @@ def tiles(samples: int, most: int) -> list[slice]:
     return [slice(i, min(i + most, samples)) for i in range(0, samples, most)]
 
 
-def agent_data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> AgentData:
+def agent_data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> AgentSamples:
     """The samples of all agents, checked; without a number of agents the largest owner is the last."""
     x = np.asarray(features, dtype=np.float64)
     if x.ndim != 2 or not x.size:
@@ -230,7 +230,7 @@ def agent_data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> Age
     counts = np.bincount(a, minlength=k)
     if (counts == 0).any():
         raise InvalidValue(f"agent {int(np.argmin(counts))}", "must have samples", 0)
-    return AgentData(x, a.astype(np.int64), counts.astype(np.int64), np.argsort(a, kind="stable"))
+    return AgentSamples(x, a.astype(np.int64), counts.astype(np.int64), np.argsort(a, kind="stable"))
 
 
 def agent_weights(weights: ArrayLike | None, agents: int) -> Floats:

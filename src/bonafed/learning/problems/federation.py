@@ -57,7 +57,7 @@ class ProblemFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Everybody."""
+        """Everybody is vouched for: answers are computed here."""
         return self.members.names
 
     def oracle(self, _objective: Objective, _weights: Floats | None = None) -> Problem:

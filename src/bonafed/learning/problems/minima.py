@@ -65,7 +65,7 @@ def descend(
     A problem is done when its gradient's norm is at most its `tolerance`, (m,). `accuracy` is the relative
     residual at which a step counts as solved; without one, steps are only as accurate as pays off.
     """
-    size = problem.together
+    size = problem.models_per_batch
     parts = [
         _Batch(problem, mixes[i : i + size], start, tolerance[i : i + size]).run(steps, accuracy)
         for i in range(0, len(mixes), size)

@@ -162,7 +162,7 @@ class SoftmaxRegression(Problem):
         return self._data.counts
 
     @property
-    def together(self) -> int:
+    def models_per_batch(self) -> int:
         return max(1, _KEPT // (self._data.owner.size * self.classes))
 
     def _stacked(self, models: Floats) -> Floats:
@@ -176,7 +176,7 @@ class SoftmaxRegression(Problem):
         return stacked.reshape(d, c, -1).transpose(2, 0, 1).reshape(-1, d * c)
 
     def _logits(self, stacked: Floats, rows: slice | Ints) -> Floats:
-        """(n, C, m)."""
+        """(n, C, m) scores of the classes for every sample and model."""
         x = self._data.features[rows]
         return (x @ stacked).reshape(x.shape[0], self.classes, -1)
 

@@ -7,29 +7,39 @@ its presence costs the others, so that reporting true gradients is its best choi
 from bonafed.door import guard
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem, RidgeRegression
+from bonafed.learning.problems.minima import minimise
 from bonafed.learning.problems.softmax import SoftmaxRegression
-from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
-from bonafed.mechanisms.faithful.outcome import Outcome
-from bonafed.mechanisms.faithful.private import calibrate, privacy_loss, private_faithful
-from bonafed.mechanisms.faithful.private_account import PublicFacts
-from bonafed.mechanisms.faithful.private_plan import PrivatePlan, plan_private
-from bonafed.mechanisms.faithful.private_schedule import PrivateOutcome
-from bonafed.mechanisms.faithful.protocol import faithful
-from bonafed.mechanisms.faithful.requests import Aggregation
-from bonafed.mechanisms.faithful.stepwise import pay, train
-from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
+from bonafed.mechanisms.faithful.private.algorithm import private_faithful
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts, calibrate, privacy_loss
+from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan, plan_private
+from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome
+from bonafed.mechanisms.faithful.protocol.payments import (
+    FaithfulOutcome,
+    Payments,
+    cluster_count,
+    cluster_payments,
+    newton_payments,
+    random_clusters,
+    vcg_payments,
+)
+from bonafed.mechanisms.faithful.protocol.requests import Aggregation
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms, pay, train
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules, faithful
 
 __all__ = [
     "Aggregation",
+    "FaithfulOutcome",
     "FederatedProblem",
-    "Outcome",
     "Payments",
+    "PrivateFaithfulPlan",
     "PrivateOutcome",
-    "PrivatePlan",
+    "PrivateTerms",
     "Problem",
+    "ProtocolRules",
     "PublicFacts",
     "RidgeRegression",
     "SoftmaxRegression",
+    "StepwiseTerms",
     "calibrate",
     "cluster_count",
     "cluster_payments",

@@ -11,13 +11,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
-from bonafed.mechanisms.faithful.adversaries.search import Attempt, Curve
+from bonafed.mechanisms.faithful.adversaries.search import Attempt, GainCurve
 from bonafed.presentation.figures import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Figure:
+def cheating_figure(curve: GainCurve, attempts: Sequence[Attempt], title: str) -> Figure:
     """The gain over the truth by the factor of the gradient, and by other deviations.
 
     Lines are fixed points of training (`curve`), dots runs of the gradient protocol (`attempts`).
@@ -31,12 +31,12 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
     return figure
 
 
-def _has_place(attempt: Attempt, curve: Curve) -> bool:
+def _has_place(attempt: Attempt, curve: GainCurve) -> bool:
     """Whether it is a multiple within the range of the curve."""
     return attempt.factor is not None and curve.factor[0] <= attempt.factor <= curve.factor[-1]
 
 
-def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None:
+def _draw_factors(axes: Axes, curve: GainCurve, attempts: Sequence[Attempt]) -> None:
     low, high = float(curve.factor[0]), float(curve.factor[-1])
     dots = [a for a in attempts if np.isfinite(a.gain)]
     places = [a.factor if a.factor is not None and _has_place(a, curve) else np.nan for a in dots]
@@ -112,16 +112,17 @@ def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:
 
 
 def curve_figure(
-    title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str], at: float | None = None,
-    *, mark: str, log_x: bool = False, log_y: bool = False,
+    title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str],
+    marked: tuple[str, float] | None = None, *, log_x: bool = False, log_y: bool = False,
 ) -> Figure:  # fmt: skip
-    """Lines over a choice, which is marked, and what the mark is."""
+    """Lines over a choice; `marked` is a value of it with its name."""
     figure = sheet(6.4, 4.0)
     axes = figure.subplots()
     for (name, y), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
         axes.plot(x, y, color=colour, lw=2, label=name)
-    if at is not None:
-        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{mark}, {at:.4g}")
+    if marked is not None:
+        name, at = marked
+        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{name}, {at:.4g}")
     axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
     if log_x:
         axes.set_xscale("log")

@@ -16,64 +16,67 @@ saved before they end, and start over.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import Statement, within_error
-from bonafed.economics.money import charged
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
+from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
-    Alone,
     Federation,
-    Losses,
     Need,
     Objective,
     Question,
-    Reply,
     Roster,
-    Task,
 )
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
+from bonafed.mechanisms.faithful.accounts import accounts_from, accounts_of
 from bonafed.mechanisms.faithful.adversaries.agents import agent_kind, agents_from
-from bonafed.mechanisms.faithful.clusters import cluster_payments, random_clusters
-from bonafed.mechanisms.faithful.common import (
-    DECIMALS,
-    FORMS,
-    Judges,
-    columns_of,
+from bonafed.mechanisms.faithful.private.mechanism import PrivateLearning
+from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
+from bonafed.mechanisms.faithful.protocol.payments import (
+    BadReportPolicy,
+    FaithfulOutcome,
+    cluster_payments,
+    newton_payments,
+    random_clusters,
+    vcg_payments,
+)
+from bonafed.mechanisms.faithful.protocol.reports import ReportCheck, Watch
+from bonafed.mechanisms.faithful.protocol.requests import deviating
+from bonafed.mechanisms.faithful.protocol.stepwise import (
+    PaymentRule,
+    StepwiseProgress,
+)
+from bonafed.mechanisms.faithful.protocol.variants import (
+    STEPWISE,
+    ProtocolRules,
+    ProtocolVariant,
+    exchanges_of,
+    outcome_of,
+    require_stepwise,
+    steps_of,
+    variant_for,
+)
+from bonafed.mechanisms.faithful.section import Faithful, own_section
+from bonafed.mechanisms.faithful.settlement import (
+    FaithfulJudges,
     is_softmax,
     linear_model,
+    losses_of,
+    reported_losses,
+    statement,
     weights_of,
 )
-from bonafed.mechanisms.faithful.exchanges import Exchanges, Standing
-from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Outcome
-from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
-from bonafed.mechanisms.faithful.protocol import STEPWISE, outcome_of, require_stepwise, variant_for
-from bonafed.mechanisms.faithful.reports import ReportCheck, Watch
-from bonafed.mechanisms.faithful.requests import deviating
-from bonafed.mechanisms.faithful.section import Faithful, own_section
 from bonafed.mechanisms.faithful.state import FaithfulState, progress_from, standing_from
-from bonafed.mechanisms.faithful.statement import Statement as Accounts
-from bonafed.mechanisms.faithful.statement import accounts, statement
-from bonafed.mechanisms.faithful.stepwise import Course, PaymentRule, Progress, StepVariant, Terms
-from bonafed.mechanisms.faithful.vcg import newton_payments, vcg_payments
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
-from bonafed.presentation.documents import Cell
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -125,7 +128,7 @@ class FaithfulLearning(Answers):
     members: Roster
     problem: FederatedProblem  # what all agreed on
     objective: Objective
-    judges: Judges | None = None
+    judges: FaithfulJudges | None = None
 
     @classmethod
     def of(cls, config: Config, members: Roster, parameters: int) -> FaithfulLearning:
@@ -172,7 +175,7 @@ class FaithfulLearning(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         """Nothing is published but the rules themselves."""
         return None
 
@@ -181,7 +184,7 @@ class FaithfulLearning(Answers):
 
         A module of the user's own is one whose convexity nobody knows.
         """
-        judges = Judges(program, test)
+        judges = FaithfulJudges(program, test)
         if not self.linear or is_softmax(module):
             return replace(self, judges=judges)
         by_default = replace(self.config, own=replace(self.section, variant=None))
@@ -206,7 +209,9 @@ class FaithfulLearning(Answers):
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> FaithfulState:
         """At 0 where the loss is convex, else at the model's initial weights."""
         first = np.zeros(self.problem.size) if self.linear else np.asarray(start, dtype=np.float64)
-        progress = Standing(first) if self.by_exchanges else Progress(0, first, self._watch())
+        progress = (
+            ExchangesProgress(first) if self.by_exchanges else StepwiseProgress(0, first, self._watch())
+        )
         return FaithfulState(agreement, first, progress, not self.section.agents)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> FaithfulState:
@@ -216,30 +221,20 @@ class FaithfulLearning(Answers):
 
     def finished(self, state: FaithfulState) -> bool:
         """After T_1 steps, or when the exchanges have come to their end."""
-        if isinstance(state.progress, Standing):
+        if isinstance(state.progress, ExchangesProgress):
             return state.progress.done
         return state.round_number >= cast(int, self.rounds)
 
     def _watch(self) -> Watch:
         return Watch(self.problem, cast(ReportCheck, self.section.check_reports))
 
-    def _course(self, federation: Federation) -> Course:
+    @property
+    def _rules(self) -> ProtocolRules:
         section = self.section
-        terms = Terms(
-            cast(int, section.payment_steps), section.epsilon, cast(float, section.step_share),
-            cast(PaymentRule, section.rule), cast(StepVariant, section.variant),
-        )  # fmt: skip
-        return Course(
-            self.problem, federation, cast(int, self.rounds), terms, self.objective,
+        return ProtocolRules(
+            section.epsilon, cast(ProtocolVariant, section.variant), section.training_steps,
+            section.payment_steps, section.step_share, cast(PaymentRule | None, section.rule),
             cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
-        )  # fmt: skip
-
-    def _exchanges(self, federation: Federation) -> Exchanges:
-        section = self.section
-        return Exchanges(
-            self.problem, federation, section.epsilon, self.objective,
-            cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
-            pays=self._by_reports,
         )  # fmt: skip
 
     @property
@@ -251,14 +246,14 @@ class FaithfulLearning(Answers):
 
         If somebody is left out, steps are back at round 0, and exchanges go on.
         """
-        if isinstance(state.progress, Standing):
+        if isinstance(state.progress, ExchangesProgress):
             return self._exchange(state, state.progress, federation)
-        course = self._course(federation)
-        progress = course.advance(state.progress, state.start)
+        protocol = steps_of(self.problem, federation, self._rules, self.objective)
+        progress = protocol.advance(state.progress, state.start)
         if progress.steps == self.rounds and self._by_reports:
-            progress = course.advance(progress, state.start)
+            progress = protocol.advance(progress, state.start)
         following = replace(state, progress=progress)
-        names = [self.members.names[k] for k in course.members(progress)]
+        names = [self.members.names[k] for k in protocol.members(progress)]
         taking_part = set(names)
         loss = self._train_loss(following, federation)
         # whoever is left out failed before the first step of the training without it
@@ -271,16 +266,18 @@ class FaithfulLearning(Answers):
         )  # fmt: skip
 
     def _exchange(
-        self, state: FaithfulState, at: Standing, federation: Federation
+        self, state: FaithfulState, at: ExchangesProgress, federation: Federation
     ) -> tuple[FaithfulState, Round]:
-        course = self._exchanges(federation)
-        asked, following = course.members(at), course.advance(at)
+        protocol = exchanges_of(
+            self.problem, federation, self._rules, self.objective, pays=self._by_reports
+        )
+        asked, following = protocol.members(at), protocol.advance(at)
         after = replace(state, progress=following)
-        names, left = self.members.names, set(course.members(following))
+        names, left = self.members.names, set(protocol.members(following))
         failed = [names[k] for k in asked if k not in left]
         return after, Round(
             [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
-            train_loss=self._train_loss(after, federation), doing=course.describe(following),
+            train_loss=self._train_loss(after, federation), doing=protocol.describe(following),
         )  # fmt: skip
 
     def _train_loss(self, state: FaithfulState, federation: Federation) -> float | None:
@@ -313,17 +310,20 @@ class FaithfulLearning(Answers):
         cheating = [agent_kind("agents", text)[0] for text in section.agents]
         if problem is not None:
             fresh = None if self.judges is None else self.judges.fresh(federation, self.to_module)
-            settlement = statement(
+            accounts = accounts_of(
                 problem, outcome, epsilon=section.epsilon, clustered=section.clusters is not None,
                 cheating=cheating, fresh=fresh, start=state.start,
             )  # fmt: skip
         else:
-            others, alone = _reported_losses(federation, self, state, outcome)
-            settlement = accounts(
-                self.problem, outcome, others, alone, outcome.training_error, epsilon=section.epsilon,
+            losses = reported_losses(
+                federation, self.objective, outcome, state.start, steps=self.rounds,
+                rate=1 / self.problem.smoothness,
+            )  # fmt: skip
+            accounts = accounts_from(
+                self.problem, outcome, losses, outcome.training_error, epsilon=section.epsilon,
                 cheating=cheating,
             )  # fmt: skip
-        return self._statement(outcome, settlement)
+        return statement(outcome, accounts, self.members.names, self.problem.weights, self._notes())
 
     def _oracle(self, federation: Federation) -> Problem | None:
         """The samples themselves, where they are available."""
@@ -332,11 +332,11 @@ class FaithfulLearning(Answers):
         problem: Problem = federation.oracle(self.objective, self.problem.weights)
         return problem
 
-    def outcome(self, state: FaithfulState, federation: Federation) -> Outcome:
+    def outcome(self, state: FaithfulState, federation: Federation) -> FaithfulOutcome:
         """Model, payments and losses of a state after its last round."""
         progress, section = state.progress, self.section
         if progress.ending is not None:
-            losses = _losses(federation, self.objective, progress.model[None])[:, 0]
+            losses = losses_of(federation, self.objective, progress.model[None])[:, 0]
             return outcome_of(progress, losses)
         problem = self._oracle(federation)
         if problem is None:
@@ -353,45 +353,7 @@ class FaithfulLearning(Answers):
             )
         g = problem.gradient(w[None], problem.weights[None])[0]
         gap = float(g @ g) / (2 * problem.regulariser)
-        return Outcome(w, payments, problem.losses(w[None])[0], state.round_number, 0.0, gap)
-
-    def _statement(self, outcome: Outcome, settlement: Accounts) -> Statement:
-        names = self.members.names
-        left_out = [{**asdict(out), "agent": names[out.agent]} for out in outcome.left_out]
-        notes = [
-            f"agent {out['agent']} was left out: in {out['where']} it reported {out['problem']}. The model "
-            "was trained without it, and it owes nothing; if it keeps the last model it was sent, it "
-            f"owes {out['due']:.4g}"
-            for out in left_out
-        ]
-        error = finite_or_none(float(np.max(settlement.error)))
-        totals: dict[str, Cell] = {"payments in all": float(settlement.payment.sum())}
-        if error is not None:
-            totals["payments below VCG by at most"] = error
-        facts: dict[str, Any] = {}
-        if outcome.exchanges is not None:
-            residual = float(outcome.payments.error.max())
-            totals |= {
-                "part from searches not finished": residual,
-                "part from integration": outcome.integration_error,
-                "distance to Gauss-Legendre": outcome.gauss_distance,
-                "exchanges": outcome.exchanges,
-            }
-            facts = {
-                "exchanges": outcome.exchanges, "training_exchanges": outcome.training_steps,
-                "residual_error": residual, "gauss_distance": outcome.gauss_distance,
-            }  # fmt: skip
-        return Statement(
-            "faithful", names, charged(settlement.payment, DECIMALS), unit="loss", decimals=DECIMALS,
-            columns=columns_of(settlement, self.problem.weights), forms=FORMS, totals=totals,
-            findings=settlement.checks,
-            notes=(*notes, *within_error(names, settlement.payment, settlement.error), *self._notes()),
-            facts={
-                "payments": settlement.payment.tolist(), "payment_steps": outcome.payments.steps,
-                "certified_error": error, "integration_error": outcome.integration_error,
-                "training_error": finite_or_none(outcome.training_error), "left_out": left_out, **facts,
-            },
-        )  # fmt: skip
+        return FaithfulOutcome(w, payments, problem.losses(w[None])[0], state.round_number, 0.0, gap)
 
     def _notes(self) -> list[str]:
         notes = []
@@ -438,44 +400,6 @@ def _general(config: Config, weights: Floats, parameters: int) -> FederatedProbl
         weights, size=parameters, regulariser=section.regulariser, smoothness=1 / section.learning_rate,
         strongly_convex=False,
     )  # fmt: skip
-
-
-def _losses(federation: Federation, objective: Objective, models: Floats) -> Floats:
-    """(K, m) of all clients under the same models; NaN where a client does not answer."""
-    names, count = federation.members.names, len(models)
-    tasks = [Task(f"losses of {count} models, {name}", name, models, Losses(objective)) for name in names]
-    return _ask_losses(federation, tasks, count)
-
-
-def _ask_losses(federation: Federation, tasks: Sequence[Task], count: int) -> Floats:
-    answers = federation.replies(tasks)
-    replies = [answers[task.identifier] for task in tasks]
-    return np.array([r.values[:, 0] if isinstance(r, Reply) else np.full(count, math.nan) for r in replies])
-
-
-def _reported_losses(
-    federation: Federation, mechanism: FaithfulLearning, state: FaithfulState, outcome: Outcome
-) -> tuple[Floats, Floats]:
-    """(K,) losses with the others' model, and alone, as clients report them."""
-    names, objective = federation.members.names, mechanism.objective
-    start = state.start[None]
-    rate = 1 / mechanism.problem.smoothness
-    # where the loss is strongly convex, its minimum is looked for however many steps that takes
-    work = Alone(objective, rate=rate) if mechanism.rounds is None else Alone(
-        objective, steps=mechanism.rounds, rate=rate
-    )  # fmt: skip
-    training = [Task(f"alone, {name}", name, start, work) for name in names]
-    answers = federation.replies(training)
-    own = [answers[task.identifier] for task in training]
-    tasks = []
-    for k, name in enumerate(names):
-        reply = own[k]
-        alone = reply.values[0] if isinstance(reply, Reply) else outcome.payments.models[k]
-        models = np.stack([outcome.payments.models[k], alone])
-        tasks.append(Task(f"losses without and alone, {name}", name, models, Losses(objective)))
-    losses = _ask_losses(federation, tasks, 2)
-    missing = [not isinstance(reply, Reply) for reply in own]
-    return losses[:, 0], np.where(missing, math.nan, losses[:, 1])
 
 
 def lying(config: Config, federation: Federation) -> Federation:

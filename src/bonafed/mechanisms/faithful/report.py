@@ -15,6 +15,7 @@ from bonafed.economics.claims import Finding, all_hold, findings_table, within_e
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PrivateVariant
 from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
@@ -25,19 +26,17 @@ if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command
 
     from bonafed.learning.data.datasets import Dataset
     from bonafed.mechanisms.faithful.adversaries.claims import Collusion
-    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt, PrivateTerms
-    from bonafed.mechanisms.faithful.adversaries.search import AgentData, Attempt, Case
+    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
+    from bonafed.mechanisms.faithful.adversaries.search import AgentData, Attempt, AuditCase
     from bonafed.mechanisms.faithful.adversaries.search import Variant as CheatedVariant
-    from bonafed.mechanisms.faithful.private_plan import PrivatePlan
-    from bonafed.mechanisms.faithful.private_schedule import PrivateVariant
+    from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+    from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan
 
 Variant = Literal[
-    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-continued",
-    "private-printed",
+    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-printed",
 ]  # fmt: skip
 PRIVATE: Mapping[str, PrivateVariant] = {
     "private": "corrected",
-    "private-continued": "continued",
     "private-printed": "printed",
 }
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
@@ -56,8 +55,6 @@ _NOTES: Mapping[str, str] = {
 _PRIVATE_NOTES: Mapping[str, str] = {
     "corrected": "What an agent gains by a lie lowers the federation's loss: it shortens training that "
     "noise or too few steps left unfinished.",
-    "continued": "The models without an agent begin where it has brought the shared one: whoever spoils "
-    "that point and repairs it afterwards pays less, without limit.",
     "printed": "The models without an agent begin at the shared one, which it has shaped, and go on "
     "training: it is charged for what was left to do, and overstating leaves less.",
 }
@@ -77,7 +74,7 @@ def _unit(name: str, value: object) -> float:
 
 
 @dataclass(frozen=True)
-class AuditOptions(Section):
+class FaithfulAuditOptions(Section):
     """Of `bonafed audit faithful`."""
 
     data: str = key(word, "digits", metavar="NAME", help="Data set, or an .npz or .csv file.")
@@ -104,7 +101,7 @@ class AuditOptions(Section):
         help="The mechanism to attack: exchanges (the default of training); stepwise (plain gradient "
         "steps); left (those, and payments by the left rule); printed (the paper's "
         "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
-        "leave-one-out models; the budget may not balance); private (with noise); or private-continued and "
+        "leave-one-out models; the budget may not balance); private (with noise); or "
         "private-printed (payments measured from the shared model), which can be gamed.",
     )
     clusters: int | None = key(
@@ -132,7 +129,7 @@ class AuditOptions(Section):
                 raise InvalidValue(name, rule, repr(value) if isinstance(value, str) else f"{value:g}")
 
 
-def audit(options: AuditOptions) -> Document:
+def audit(options: FaithfulAuditOptions) -> Document:
     """Let agents cheat, and report whether it pays."""
     agent_data = holdings(options)
     who = _agents(options.agent, int(agent_data.owner.max()) + 1)
@@ -151,7 +148,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
     return [int(agent)]
 
 
-def holdings(options: AuditOptions) -> AgentData:
+def holdings(options: FaithfulAuditOptions) -> AgentData:
     """Samples with their owners: those named in the data, or by label to the extent of delta."""
     from bonafed.learning.data import datasets, partition
     from bonafed.mechanisms.faithful.adversaries.search import AgentData
@@ -194,10 +191,10 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
     return scaled_features(x)[0]
 
 
-def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
+def _plain(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     from bonafed.mechanisms.faithful.adversaries.claims import collusion, verdicts
-    from bonafed.mechanisms.faithful.adversaries.search import Terms, attack, prepare
-    from bonafed.mechanisms.faithful.clusters import random_clusters
+    from bonafed.mechanisms.faithful.adversaries.search import AuditTerms, attack, prepare
+    from bonafed.mechanisms.faithful.protocol.payments import random_clusters
 
     groups, count = [], int(agent_data.owner.max()) + 1
     if options.variant == "clusters":
@@ -205,7 +202,7 @@ def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> 
         rng = numbered_generator(options.seed, FaithfulAudit.CLUSTERS)
         groups = random_clusters(count, number, rng)
     case = prepare(
-        agent_data, Terms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups)
+        agent_data, AuditTerms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups)
     )
     attempts = [attempt for k in who for attempt in attack(case, k, options.seed)]
     pairs = [collusion(case, k) for k in who]
@@ -239,13 +236,13 @@ def _claims(subject: str, findings: Sequence[Finding]) -> Table:
     )
 
 
-def _length(case: Case) -> str:
+def _length(case: AuditCase) -> str:
     if case.truth is None:
         return f"{case.steps} training steps"
     return f"{case.truth.exchanges} exchanges, {case.steps} of them for training"
 
 
-def _limit(case: Case) -> str:
+def _limit(case: AuditCase) -> str:
     """Above what a gain counts."""
     epsilon = case.terms.epsilon
     if case.truth is None:
@@ -272,7 +269,7 @@ def _recognised(attempts: Sequence[Attempt]) -> list[Block]:
     ]
 
 
-def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
+def _attempts_table(case: AuditCase, attempts: Sequence[Attempt]) -> Table:
     agent = attempts[0].agent
     columns = (
         Column("", left=True), Column("loss", ".4f"), Column("payment", ".4f"), Column("gain"),
@@ -326,7 +323,7 @@ def _pair_text(pair: Collusion, variant: str) -> str:
     )
 
 
-def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
+def _notes(case: AuditCase, attempts: Sequence[Attempt]) -> list[str]:
     from bonafed.mechanisms.faithful.adversaries.claims import alone
 
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
@@ -345,7 +342,7 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
     return notes
 
 
-def _within_error(case: Case, agents: Sequence[int]) -> list[str]:
+def _within_error(case: AuditCase, agents: Sequence[int]) -> list[str]:
     """Of these agents, whose payment for the truth is no larger than what it may be off by."""
     errors = [case.terms.epsilon + max(charge.above, charge.below, 0.0) for charge in case.honest]
     small = within_error(
@@ -362,7 +359,7 @@ def _yes(pays: bool) -> str:
     return "YES" if pays else "no"
 
 
-def _figure(case: Case, attempts: Sequence[Attempt], variant: str) -> Figure:
+def _figure(case: AuditCase, attempts: Sequence[Attempt], variant: str) -> Figure:
     """The gains of the agent that gains most, if several were tried."""
     from bonafed.mechanisms.faithful.adversaries.search import FACTORS, gain_curve, safe_factor
     from bonafed.mechanisms.faithful.figures import cheating_figure
@@ -377,7 +374,7 @@ def _figure(case: Case, attempts: Sequence[Attempt], variant: str) -> Figure:
 
 def _data(
     subject: str,
-    case: Case,
+    case: AuditCase,
     findings: Sequence[Finding],
     attempts: Sequence[Attempt],
     pairs: Sequence[Collusion],
@@ -418,16 +415,15 @@ def _data(
     }  # fmt: skip
 
 
-def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
+def _private(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
     from bonafed.learning.problems.softmax import SoftmaxRegression
     from bonafed.mechanisms.faithful.adversaries.private_search import (
-        PrivateTerms,
         private_attack,
         private_verdicts,
     )
-    from bonafed.mechanisms.faithful.private_account import PublicFacts
-    from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
+    from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts
+    from bonafed.mechanisms.faithful.private.plan import plan_private, plan_warning
 
     problem, variant = agent_data.problem(), PRIVATE[options.variant]
     if not isinstance(problem, SoftmaxRegression):
@@ -441,7 +437,7 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
     plan, warning = None, None
     if variant == "corrected":
         facts = PublicFacts.of(problem, groups, terms.clip, at)
-        plan = plan_private(facts, alpha=terms.alpha, beta=terms.beta)
+        plan = plan_private(facts, PrivateTerms(alpha=terms.alpha, beta=terms.beta))
         warning = plan_warning(facts, plan, alpha=terms.alpha, beta=terms.beta)
     attempts = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
     findings = private_verdicts(problem, attempts)
@@ -482,7 +478,7 @@ def _private_data(
     subject: str,
     terms: PrivateTerms,
     count: int,
-    plan: PrivatePlan | None,
+    plan: PrivateFaithfulPlan | None,
     warning: str | None,
     findings: Sequence[Finding],
     attempts: Sequence[PrivateAttempt],

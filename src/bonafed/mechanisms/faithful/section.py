@@ -13,11 +13,11 @@ from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.adversaries.agents import agent_kind
-from bonafed.mechanisms.faithful.outcome import BadReportPolicy
-from bonafed.mechanisms.faithful.private import PrivateCalibration
-from bonafed.mechanisms.faithful.protocol import ProtocolVariant
-from bonafed.mechanisms.faithful.reports import ReportCheck
-from bonafed.mechanisms.faithful.stepwise import PaymentRule
+from bonafed.mechanisms.faithful.private.noise import PrivateCalibration
+from bonafed.mechanisms.faithful.protocol.payments import BadReportPolicy
+from bonafed.mechanisms.faithful.protocol.reports import ReportCheck
+from bonafed.mechanisms.faithful.protocol.stepwise import PaymentRule
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolVariant
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, natural, one_of
 

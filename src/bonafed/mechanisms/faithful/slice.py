@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bonafed.economics.claims import Finding
 from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.federation import Federation, Roster
-from bonafed.mechanisms.faithful import advice, promises
-from bonafed.mechanisms.faithful.report import AuditOptions, audit
+from bonafed.mechanisms.faithful.report import FaithfulAuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
     NAMES,
     Faithful,
@@ -19,11 +18,12 @@ from bonafed.mechanisms.faithful.section import (
     check,
     own_section,
 )
+from bonafed.mechanisms.faithful.theory import parameter_advice, population_advice
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.faithful.mechanism import FaithfulLearning
-    from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
+    from bonafed.mechanisms.faithful.private.mechanism import PrivateLearning
 
 _REGULARISER = 0.003  # of a comparison
 
@@ -92,7 +92,7 @@ SLICE = Slice(
     deviate=_deviate,
     attack=Command(
         "Let agents cheat in faithful learning, and show whether it pays, here and under plain averaging.",
-        AuditOptions,
+        FaithfulAuditOptions,
         audit,
         "An agent reports multiples of its gradient (and the best multiple, by search), the opposite, "
         "zeros, old or noisy gradients, those of flipped labels or of another agent, or drops out; all "
@@ -106,38 +106,38 @@ SLICE = Slice(
     advice={
         "join": Command(
             "Should an agent join a federation, payment included, or learn alone?",
-            advice.AgentOptions,
-            advice.join,
+            population_advice.AgentOptions,
+            population_advice.join,
             example="bonafed advise join --counts 100,400,400 --delta 0.2 --agent 0",
         ),
         "federate-or-cluster": Command(
             "One model for all, one for each group of agents, or everybody alone?",
-            advice.GroupOptions,
-            advice.federate,
+            population_advice.GroupOptions,
+            population_advice.federate,
             example="bonafed advise federate-or-cluster --counts 200,200,200,200 --groups 0,1/2,3",
         ),
         "manipulation": Command(
             "How far would an agent exaggerate its gradient if nobody paid, and what would it gain?",
-            advice.AgentOptions,
-            advice.manipulation,
+            population_advice.AgentOptions,
+            population_advice.manipulation,
             example="bonafed advise manipulation --counts 100,400,400 --delta 0.2",
         ),
         "clusters": Command(
             "How many clusters of agents keep payments close to VCG?",
-            advice.ClusterOptions,
-            advice.clusters,
+            parameter_advice.ClusterOptions,
+            parameter_advice.clusters,
             example="bonafed advise clusters --agents 100 --epsilon 0.5",
         ),
         "privacy-tradeoff": Command(
             "How much do noise and privacy leave of the model and the payments?",
-            advice.PrivacyOptions,
-            advice.privacy_tradeoff,
+            parameter_advice.PrivacyOptions,
+            parameter_advice.privacy_tradeoff,
             example="bonafed advise privacy-tradeoff --agents 10 --samples 10000 --epsilon 10",
         ),
         "faithfulness": Command(
             "What could an agent gain by a lie at most, with privacy and without?",
-            promises.PromiseOptions,
-            promises.faithfulness,
+            parameter_advice.PromiseOptions,
+            parameter_advice.faithfulness,
             example="bonafed advise faithfulness --agents 10 --samples 10000 --epsilon 10",
         ),
     },

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
 from bonafed.errors import BadReport
-from bonafed.mechanisms.faithful.exchanges import Log, Standing
-from bonafed.mechanisms.faithful.outcome import Ending, LeftOut
-from bonafed.mechanisms.faithful.quasi_newton import Search
-from bonafed.mechanisms.faithful.reports import Watch
-from bonafed.mechanisms.faithful.stepwise import Progress
-from bonafed.mechanisms.faithful.vcg import Payments
-from bonafed.mechanisms.protocol import Agreement, Arrays
+from bonafed.mechanisms.faithful.protocol.exchanges import ExchangesProgress
+from bonafed.mechanisms.faithful.protocol.payments import Ending, LeftOut, Payments
+from bonafed.mechanisms.faithful.protocol.reports import Watch
+from bonafed.mechanisms.faithful.protocol.searches import QuasiNewtonSearch, TrainingLog
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseProgress
+from bonafed.mechanisms.protocol import Arrays
 
 _VECTORS = ("model", "gradient", "best_model", "best_gradient")  # of a search
 _PAIRS = ("steps", "changes")
@@ -36,7 +36,7 @@ class FaithfulState:
 
     agreement: Agreement
     start: Floats  # (P,) before the first step
-    progress: Progress | Standing
+    progress: StepwiseProgress | ExchangesProgress
     resumable: bool  # False: some agent cheats, and has a memory
 
     @property
@@ -54,7 +54,7 @@ class FaithfulState:
             "model": at.model,
             **_bad_reports(at.bad_reports, at.model),
         }
-        arrays |= _of_standing(at) if isinstance(at, Standing) else _of_progress(at)
+        arrays |= _of_standing(at) if isinstance(at, ExchangesProgress) else _of_progress(at)
         if at.ending is not None:
             end = at.ending
             arrays |= {
@@ -66,22 +66,22 @@ class FaithfulState:
         return arrays
 
 
-def progress_from(arrays: Arrays, watch: Watch) -> Progress:
+def progress_from(arrays: Arrays, watch: Watch) -> StepwiseProgress:
     """Steps, with a new memory of reports."""
     first = float(arrays["first"])
-    return Progress(
+    return StepwiseProgress(
         int(arrays["steps"]), arrays["model"], watch, None if math.isnan(first) else first,
         bad_reports=_read_bad_reports(arrays), ending=_ending(arrays),
     )  # fmt: skip
 
 
-def standing_from(arrays: Arrays) -> Standing:
+def standing_from(arrays: Arrays) -> ExchangesProgress:
     """Exchanges."""
     log = None
     if "log_models" in arrays:
-        log = Log(arrays["log_models"], arrays["log_reports"], arrays["log_origins"])
+        log = TrainingLog(arrays["log_models"], arrays["log_reports"], arrays["log_origins"])
     training = _searches(arrays, "training")
-    return Standing(
+    return ExchangesProgress(
         arrays["model"], int(arrays["exchanges"]), int(arrays["training"]), log,
         training[0] if training else None, tuple(_searches(arrays, "payments")), int(arrays["searched"]),
         arrays.get("said"),
@@ -89,12 +89,12 @@ def standing_from(arrays: Arrays) -> Standing:
     )  # fmt: skip
 
 
-def _of_progress(at: Progress) -> _Written:
+def _of_progress(at: StepwiseProgress) -> _Written:
     first = math.nan if at.first is None else at.first
     return {"steps": np.array(at.steps), "first": np.array(first)}
 
 
-def _of_standing(at: Standing) -> _Written:
+def _of_standing(at: ExchangesProgress) -> _Written:
     arrays: _Written = {"exchanges": np.array(at.exchanges), "training": np.array(at.training)}
     arrays |= {"searched": np.array(at.searched), "done": np.array(at.done)}
     if at.log is not None:
@@ -106,7 +106,7 @@ def _of_standing(at: Standing) -> _Written:
     return arrays if at.said is None else {**arrays, "said": at.said}
 
 
-def _of_searches(name: str, searches: Sequence[Search]) -> _Written:
+def _of_searches(name: str, searches: Sequence[QuasiNewtonSearch]) -> _Written:
     """Searches one after another; they may know different numbers of pairs."""
     if not searches:
         return {}
@@ -123,14 +123,14 @@ def _of_searches(name: str, searches: Sequence[Search]) -> _Written:
     }
 
 
-def _searches(arrays: Arrays, name: str) -> list[Search]:
+def _searches(arrays: Arrays, name: str) -> list[QuasiNewtonSearch]:
     if f"{name}_pairs" not in arrays:
         return []
     ends = np.cumsum(arrays[f"{name}_pairs"])[:-1]
     columns: list[Any] = [arrays[f"{name}_{part}"] for part in _VECTORS]
     columns += [np.split(arrays[f"{name}_{part}"], ends) for part in _PAIRS]
     marks, since = arrays[f"{name}_mark"].tolist(), arrays[f"{name}_since"].tolist()
-    return [Search(*parts) for parts in zip(*columns, marks, since, strict=True)]
+    return [QuasiNewtonSearch(*parts) for parts in zip(*columns, marks, since, strict=True)]
 
 
 def _bad_reports(bad_reports: Sequence[BadReport], model: Floats) -> _Written:

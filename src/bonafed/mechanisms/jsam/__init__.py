@@ -6,7 +6,7 @@ its arithmetic, and the baselines are rules for `settle`.
 """
 
 from bonafed.door import guard
-from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate
 from bonafed.mechanisms.jsam.budget import (
     Budgeted,
     complete_information,
@@ -29,9 +29,9 @@ __all__ = [
     "Jsam",
     "JsamContract",
     "JsamMechanism",
-    "Plan",
     "PrivacySettlement",
     "Rule",
+    "SelectionPlan",
     "Unequal",
     "admit",
     "allocate",

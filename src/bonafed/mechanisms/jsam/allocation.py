@@ -31,7 +31,7 @@ Variant = Literal["exact", "printed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class SelectionPlan:
     """Who is selected how often, and whose privacy is bought; in the order of the input."""
 
     selection: Floats  # (N,) p: probability that a draw falls on the client, sum 1
@@ -58,7 +58,7 @@ def allocate(
     grid: float = 1e-4,
     max_epsilon: ArrayLike | None = None,
     noise_at: NoiseAt = "client",
-) -> Plan:
+) -> SelectionPlan:
     """The optimal plan for given virtual costs, in time O(N log N).
 
     `noise_scale` is Q of the paper (see `noise_scale` for its ingredients). `variant="printed"` runs
@@ -87,7 +87,7 @@ def allocate(
 
 def _on_sum(
     v: Floats, eta: float, noise_scale: float, variant: Variant, max_epsilon: ArrayLike | None
-) -> Plan:
+) -> SelectionPlan:
     if variant != "exact":
         raise InvalidValue("variant", 'must be "exact" with noise_at = "sum"', repr(variant))
     cap = None if max_epsilon is None else checked_cap(max_epsilon, v.size)
@@ -104,7 +104,7 @@ def checked(virtual_costs: ArrayLike, eta: float, noise_scale: float) -> tuple[F
     return v, checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
 
 
-def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float) -> Plan:
+def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float) -> SelectionPlan:
     """The plan with threshold h; equal costs are taken in the order of the clients."""
     n = virtual_costs.size
     selection = np.zeros(n)
@@ -120,7 +120,9 @@ def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float
     return plan_for(selection, virtual_costs, eta, noise_scale, distance=2 * (n - h) / n)
 
 
-def capped_plan(virtual_costs: Floats, eta: float, noise_scale: float, caps: float | Floats) -> Plan:
+def capped_plan(
+    virtual_costs: Floats, eta: float, noise_scale: float, caps: float | Floats
+) -> SelectionPlan:
     """The best plan under caps (theory B9)."""
     ladder = CappedLadder(virtual_costs, eta, noise_scale, caps)
     return bought(
@@ -136,11 +138,11 @@ def bought(
     distance: float,
     eta: float,
     noise_scale: float,
-) -> Plan:
+) -> SelectionPlan:
     """A plan whose epsilon is settled."""
     _require_representable(objective, eta, noise_scale)
     total = float(privacy @ virtual_costs)
-    return Plan(selection, privacy, total, objective, int((selection > 0).sum()), distance, eta)
+    return SelectionPlan(selection, privacy, total, objective, int((selection > 0).sum()), distance, eta)
 
 
 def _require_representable(objective: float, eta: float, noise_scale: float) -> None:
@@ -158,7 +160,7 @@ def plan_for(
     eta: float,
     noise_scale: float,
     distance: float,
-) -> Plan:
+) -> SelectionPlan:
     """The best privacy budgets for a given selection."""
     members = selection > 0
     share, root = np.cbrt(selection[members]) ** 2, np.cbrt(virtual_costs[members])
@@ -167,10 +169,10 @@ def plan_for(
     _require_representable(value, eta, noise_scale)
     privacy = np.zeros(selection.size)
     privacy[members] = share * total / (spread * root)  # Theorem 4
-    return Plan(selection, privacy, total, value, int(members.sum()), distance, eta)
+    return SelectionPlan(selection, privacy, total, value, int(members.sum()), distance, eta)
 
 
-def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: float) -> Plan:
+def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: float) -> SelectionPlan:
     """The printed plan; its objective is the true one, of Problem 3, for what the algorithm returns."""
     v, n = virtual_costs, virtual_costs.size
     step = checks.between("grid", checks.positive("grid", grid), 0.0, 1.0)
@@ -199,7 +201,7 @@ def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: flo
     privacy = budgets(selection, v, total)
     true = objective(selection, privacy, v, eta, noise_scale)
     distance = float(np.abs(selection - 1 / n).sum())
-    return Plan(selection, privacy, total, true, int((selection > 0).sum()), distance, eta)
+    return SelectionPlan(selection, privacy, total, true, int((selection > 0).sum()), distance, eta)
 
 
 def _best_total(eta: float, distance: float, z: float) -> tuple[float, float]:

@@ -58,7 +58,7 @@ _NOTES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditOptions(NoiseOptions):
+class JsamAuditOptions(NoiseOptions):
     """Options of `bonafed audit jsam`."""
 
     prior: Prior = key(spelled_prior, "uniform:0,1", metavar="KIND:ARGS", help=BELIEF)
@@ -130,7 +130,7 @@ class AuditOptions(NoiseOptions):
         return tuple(map(str, range(people))), list(both.reshape(count, people))
 
     def mechanism(self, names: tuple[str, ...], caps: float | Floats | None) -> RespondingLike:
-        """What is attacked."""
+        """The mechanism that the options name, as the audit attacks it."""
         clients = len(names)
         noise = self.noise()
         scale = _NOISE_SCALE if noise is None else self.scale(noise)
@@ -163,7 +163,7 @@ class AuditOptions(NoiseOptions):
         return rule.on_sum() if self.noise_at == "sum" else rule
 
 
-def attack(options: AuditOptions) -> Document:
+def attack(options: JsamAuditOptions) -> Document:
     """Let every client lie about its cost of privacy while the others' reports stay fixed."""
     names, profiles = options.cases()
     caps = options.caps(names)
@@ -215,7 +215,7 @@ def _lies(
 
 ATTACK = Command(
     "Search for a profitable lie about the cost of privacy, and for broken promises.",
-    AuditOptions,
+    JsamAuditOptions,
     attack,
     "Every client of every profile of costs lies while the others' reports stay fixed. Checks that no lie "
     "pays by more than 1e-9 of the largest payment, that nobody loses by joining, and that epsilon does "

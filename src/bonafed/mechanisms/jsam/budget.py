@@ -186,12 +186,12 @@ def _weight_on_sum(virtual_costs: Floats, noise_scale: float, money: float) -> f
     """The same where noise is on the sum."""
     costs = np.sort(virtual_costs, axis=1)
     segments, draws = sorted_segments(costs), len(costs)
-    places = np.arange(costs.shape[1])
+    ranks = np.arange(costs.shape[1])
 
     def expected(eta: float) -> float:
         best = best_points(segments, eta, noise_scale, draws)
         each = best.at(np.s_[:, None])
-        return float((each.level * weight_of(places, each, places.size) * costs).sum(1).mean())
+        return float((each.level * weight_of(ranks, each, ranks.size) * costs).sum(1).mean())
 
     return largest_weight(lambda eta: expected(eta) <= money)
 

@@ -45,8 +45,8 @@ from bonafed.mechanisms.jsam.thresholds import (
     Ints,
     Ladder,
     Moved,
+    ObjectiveTerms,
     Own,
-    Terms,
     inner,
     ladder,
     total_and_rest,
@@ -73,7 +73,7 @@ class Level(NamedTuple):
 
     water: Floats  # theta
     objective: Floats  # J
-    terms: Terms  # of J, with the noise of those at the cap
+    terms: ObjectiveTerms  # of J, with the noise of those at the cap
 
 
 SumsAt = Callable[[Ints, Floats], Sums]  # of some selections at their levels
@@ -95,7 +95,7 @@ def water_level(eta: float, noise_scale: float, distance: Floats, spread: Floats
         still = lower < theta[falling]
         theta[falling] = np.minimum(lower, theta[falling])
         falling = falling[still]
-    terms = Terms.of(eta, distance, noise, rest)  # (2)
+    terms = ObjectiveTerms.of(eta, distance, noise, rest)  # (2)
     return Level(theta, terms.objective, terms)
 
 
@@ -115,8 +115,8 @@ class FixedClients:
         full = _fills(selection, caps, virtual_costs)
         order = np.argsort(full, kind="stable")
         self._full = full[order]
-        self._place = np.empty(order.size, dtype=np.int64)
-        self._place[order] = np.arange(order.size)
+        self._rank = np.empty(order.size, dtype=np.int64)
+        self._rank[order] = np.arange(order.size)
         noise, w, money = ((selection / caps) ** 2, _w(selection, virtual_costs), caps * virtual_costs)
         self._noise, self._spread, self._money = (_prefix(each[order]) for each in (noise, w, money))
         self._after = np.concatenate([np.cumsum(w[order][::-1])[::-1], [0.0, 0.0]])
@@ -124,7 +124,7 @@ class FixedClients:
     def ask(self, members: Ints, x: Floats) -> SumsAt:
         """The sums if a member's virtual cost were x, question by question; member -1: as they are."""
         n, some = self._full.size, members >= 0
-        at = np.where(some, self._place[members], n)
+        at = np.where(some, self._rank[members], n)
         p, cap = self._p[members], self._caps[members]
         own_full = np.where(some, _fills(p, cap, x), np.nan)  # no level reaches it
         own_w = np.where(some, _w(p, x), 0.0)
@@ -177,12 +177,12 @@ class Fill(NamedTuple):
     lead: Floats  # p of the leaders
     water: Floats  # theta
     code: Ints  # which g of the list
-    terms: Terms  # of the objective
+    terms: ObjectiveTerms  # of the objective
 
-    def selection(self, place: Ints, clients: int) -> Floats:
+    def selection(self, rank: Ints, clients: int) -> Floats:
         """(3): the probability of whoever is at this place of the sorted list."""
-        below = np.where(place < self.threshold, 1 / clients, 0.0)
-        return np.where(place < self.leaders, self.lead, below)
+        below = np.where(rank < self.threshold, 1 / clients, 0.0)
+        return np.where(rank < self.leaders, self.lead, below)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,7 +324,7 @@ class _Search:
         self._best[at], self._g[at], self._h[at] = value[better], g[better], h[better]
 
     def _bound(self, q: Ints, g: Ints, a: Ints, b: Ints) -> Floats:
-        """(4)."""
+        """No threshold from a to b has a smaller objective, by (4)."""
         low, high = self._threshold(g, a), self._threshold(g, b)
         leaders, lead, distance = self._places.profile(g, high)
         return self._places.level(self._queries, q, np.minimum(leaders, low), lead, low, distance).objective
@@ -390,9 +390,9 @@ class CappedLadder:
     def _plan(self) -> tuple[Floats, Floats, float]:
         family, fill = self._families[self._chosen], self._fills[self._chosen]
         competes, n = family.competing >= 0, self._costs.size
-        place = np.full(n, n)
-        place[competes] = family.places.base.rank[family.competing[competes]]
-        selection = np.where(family.fixed >= 0, 1 / n, fill.selection(place, n))
+        rank = np.full(n, n)
+        rank[competes] = family.places.base.rank[family.competing[competes]]
+        selection = np.where(family.fixed >= 0, 1 / n, fill.selection(rank, n))
         caps = np.where(competes, family.places.cap, self._caps)
         distance = 2.0 * (family.places.spare - int(fill.threshold[0])) / n
         return selection, privacy_of(selection, caps, self._costs, fill.water), distance
@@ -401,7 +401,9 @@ class CappedLadder:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         if np.array_equal(x, self._costs[clients]):
             now = self._fills[self._chosen].terms
-            return Own(Terms(*(np.full(clients.size, term[0]) for term in now)), self.privacy[clients])
+            return Own(
+                ObjectiveTerms(*(np.full(clients.size, term[0]) for term in now)), self.privacy[clients]
+            )
         best = np.full((5, clients.size), np.inf)  # objective, its terms, epsilon
         for family, fill in zip(self._families, self._fills, strict=True):
             left_out = np.array([fill.objective, *fill.terms, [0.0]])
@@ -411,13 +413,13 @@ class CappedLadder:
                 some = touched[i : i + _CHUNK]
                 here[:, some] = self._answer(family, fill, clients[some], x[some])
             best = np.where(here[0] < best[0], here, best)
-        return Own(Terms(*best[1:4]), best[4])
+        return Own(ObjectiveTerms(*best[1:4]), best[4])
 
     def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Floats:
         """(5, m): what `own` compares, of one family."""
-        fill, place = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
+        fill, rank = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
         competes, n = family.competing[clients] >= 0, self._costs.size
-        selection = np.where(competes, fill.selection(place, n), 1 / n)
+        selection = np.where(competes, fill.selection(rank, n), 1 / n)
         caps = np.where(competes, family.places.cap, self._caps[clients])
         return np.array([fill.objective, *fill.terms, privacy_of(selection, caps, x, fill.water)])
 
@@ -432,7 +434,7 @@ class CappedLadder:
         one = np.maximum(competing, 0)  # where nobody who competes moves: this one, to where it is
         moved = Moved(base, one, np.where(competing >= 0, x, base.sorted_costs[base.rank[one]]))
         sums = None if places.fixed is None else places.fixed.ask(fixed, x)
-        return places.best(Queries(moved, sums, x.size), hint), moved.place
+        return places.best(Queries(moved, sums, x.size), hint), moved.rank
 
 
 def _numbers(members: NDArray[np.bool_]) -> Ints:
@@ -488,12 +490,12 @@ class CappedCheapest:
 
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
-        level, place = self._level(clients, x)
-        selection = np.where(place < self._m, 1 / self._m, 0.0)
+        level, rank = self._level(clients, x)
+        selection = np.where(rank < self._m, 1 / self._m, 0.0)
         return Own(level.terms, privacy_of(selection, np.array(self._cap), x, level.water))
 
     def _level(self, clients: Ints, x: Floats) -> tuple[Level, Ints]:
         queries = Queries(Moved(self._places.base, clients, x), None, x.size)
         many, m = np.arange(x.size), np.full(x.size, self._m)
         lead, distance = np.full(x.size, 1 / self._m), np.full(x.size, self._distance)
-        return self._places.level(queries, many, m, lead, m, distance), queries.moved.place
+        return self._places.level(queries, many, m, lead, m, distance), queries.moved.rank

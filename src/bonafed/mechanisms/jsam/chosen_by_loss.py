@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.federation import Federation, Losses, Need, Objective, Question, Reply, Roster, Task
 from bonafed.mechanisms.averaging import Averaging, AveragingState
 from bonafed.mechanisms.left_open import Chosen, chosen_for
-from bonafed.mechanisms.protocol import Agreement, Answers, Arrays, Config, Reports, Round
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy

@@ -65,7 +65,7 @@ class PayAsBid:
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`, the others' as they are."""
         case = _case(self.prior, reports, client, own)
-        many = np.full(own.size, case.place)
+        many = np.full(own.size, case.position)
         rule = Jsam(noise_at=self.noise_at)
         epsilon = rule.own(case.costs, self.eta, self.noise_scale, many, case.own).privacy
         epsilon = np.where(case.inside, epsilon, 0.0)
@@ -149,7 +149,7 @@ class PrintedMechanism:
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`, the others' as they are."""
         case = _case(self.prior, reports, client, own)
-        others = _others(self, case.place, tuple(case.virtual.tolist()))
+        others = _others(self, case.position, tuple(case.virtual.tolist()))
         epsilon = others.at(case.own).privacy
         rent = (others.objective_rent if self.rent == "objective" else others.integral_rent)(case.own)
         payment = case.own * epsilon + rent
@@ -168,7 +168,7 @@ def _one_by_one(
 class _Case(NamedTuple):
     """One client among the admitted."""
 
-    place: int  # of the client among them
+    position: int  # of the client among them
     costs: Floats  # (N,) of all admitted, lifted to the floor; the client's own stands for any
     virtual: Floats  # (N,) virtual costs
     own: Floats  # (m,) the reports to answer, lifted to the floor, at most the highest
@@ -180,8 +180,8 @@ def _case(prior: Prior, reports: Floats, client: int, own: Floats) -> _Case:
     everyone[client] = prior.high
     group = admit(everyone, prior)
     lifted = np.clip(own, lowest_cost(prior), prior.high)
-    place = int(np.searchsorted(group.clients, client))
-    return _Case(place, group.costs, group.virtual_costs, lifted, own <= prior.high)
+    position = int(np.searchsorted(group.clients, client))
+    return _Case(position, group.costs, group.virtual_costs, lifted, own <= prior.high)
 
 
 class _Printed(NamedTuple):
@@ -195,9 +195,9 @@ class _Printed(NamedTuple):
 class _Others:
     """Algorithm 1 for many reports of one client; B by its closed form instead of Newton's method."""
 
-    def __init__(self, mechanism: PrintedMechanism, place: int, virtual: Floats) -> None:
-        self._mechanism, self._place = mechanism, place
-        self._rest = np.delete(virtual, place)
+    def __init__(self, mechanism: PrintedMechanism, position: int, virtual: Floats) -> None:
+        self._mechanism, self._position = mechanism, position
+        self._rest = np.delete(virtual, position)
         n, grid = virtual.size, mechanism.grid
         steps = grid * np.arange(math.floor(1 / (n * grid) + 1e-9) + 1)  # line 4
         i = np.arange(1, n + 1)[:, None]  # line 2
@@ -223,9 +223,9 @@ class _Others:
         """The outcome at (m,) own reports."""
         n, h, eta, scale = self._rest.size + 1, self._h, self._mechanism.eta, self._mechanism.noise_scale
         x = self._mechanism.prior.ironed_virtual_cost(own)
-        first_if_equal = np.arange(n - 1) < self._place
+        first_if_equal = np.arange(n - 1) < self._position
         earlier = (self._rest < x[:, None]) | ((self._rest == x[:, None]) & first_if_equal)
-        place = earlier.sum(1)
+        rank = earlier.sum(1)
         v = np.sort(np.column_stack([np.broadcast_to(self._rest, (x.size, n - 1)), x]), axis=1)
         w = np.cbrt(v) ** 2
         after_first = np.cumsum(w, axis=1) - w[:, :1]  # sums of w_2 .. w_j
@@ -235,15 +235,15 @@ class _Others:
         total, value = inner(eta, 2 * (self._p_1 - self._p_h), spread, scale)  # line 7
         best, row = np.argmin(value, axis=1), np.arange(x.size)  # lines 9, 10: the first among equals
         h, p_1, p_h, privacy = h[best], self._p_1[best], self._p_h[best], total[row, best]
-        p = np.where(place == h - 1, p_h, np.where(place < h, 1 / n, 0.0))
-        p = np.where(place == 0, p_1, p)  # lines 11-19
+        p = np.where(rank == h - 1, p_h, np.where(rank < h, 1 / n, 0.0))
+        p = np.where(rank == 0, p_1, p)  # lines 11-19
         # for h = 1 line 6 counts client 1 twice, line 21 does not (erratum J-4)
         true = np.where(h > 1, spread[row, best], w[:, 0] * lead[best])
         epsilon = np.cbrt(p) ** 2 * privacy / (true * np.cbrt(x))  # line 21
         distance = np.abs(p_1 - 1 / n) + (n - h) / n + np.where(h > 1, 1 / n - p_h, 0.0)
         noise = np.sqrt(scale * true**3) / privacy
         objective = eta * (distance + np.hypot(distance, noise)) + privacy
-        return _Printed(epsilon, objective, best * n + place)
+        return _Printed(epsilon, objective, best * n + rank)
 
     def objective_rent(self, start: Floats) -> Floats:
         """(m,) half the rise of the objective from each own report to the highest cost."""
@@ -263,5 +263,5 @@ class _Others:
 
 
 @lru_cache(maxsize=1024)  # an audit asks about the same case many times; to find its jumps takes long
-def _others(mechanism: PrintedMechanism, place: int, virtual: tuple[float, ...]) -> _Others:
-    return _Others(mechanism, place, np.array(virtual))
+def _others(mechanism: PrintedMechanism, position: int, virtual: tuple[float, ...]) -> _Others:
+    return _Others(mechanism, position, np.array(virtual))

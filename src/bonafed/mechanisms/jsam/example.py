@@ -24,10 +24,10 @@ class Example(NamedTuple):
         for name, value, right in zip(Example._fields, self, due, strict=True):
             if len(value) != len(right):
                 raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(value))
-            for place, (one, other) in enumerate(zip(value, right, strict=True)):
+            for client, (one, other) in enumerate(zip(value, right, strict=True)):
                 if abs(one - other) > _RTOL * other + _ATOL * max(right):
                     rule = (
-                        f"must show what the contract comes to at report {due.report[place]:g}, {other!r}"
+                        f"must show what the contract comes to at report {due.report[client]:g}, {other!r}"
                     )
                     raise InvalidValue(f"example.{name}", rule, one)
 

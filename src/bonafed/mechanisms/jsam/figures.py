@@ -15,7 +15,7 @@ from bonafed.presentation.figures import BLUE, GREEN, GREY, RED, name_clients, s
 _SELECTION = {"client": "probability of each draw", "sum": "weight in every round"}
 
 
-def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool, noise_at: NoiseAt) -> Figure:
+def terms_figure(terms: Sequence[dict[str, Any]], noise_at: NoiseAt) -> Figure:
     """Selection probability or weight, epsilon and payment by client, in order of the reported cost."""
     rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
     names = [str(row["client"]) for row in rows]
@@ -23,24 +23,22 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool, noise_at:
     def column(name: str) -> Floats:
         return np.array([row[name] for row in rows], dtype=np.float64)
 
-    place, cost, epsilon = np.arange(len(rows)), column("report"), column("epsilon")
-    panels = 3 if with_payments else 2
-    figure = sheet(3.7 * panels, 3.6)
-    axes = figure.subplots(1, panels)
-    axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
+    x, cost, epsilon = np.arange(len(rows)), column("report"), column("epsilon")
+    figure = sheet(11.1, 3.6)
+    axes = figure.subplots(1, 3)
+    axes[0].bar(x, column("selection"), width=0.8, color=BLUE)
     axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
     axes[0].set(ylabel=_SELECTION[noise_at], title="Who is selected")
     axes[0].set_ylim(0, 1.3 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
-    axes[1].bar(place, epsilon, width=0.8, color=GREEN)
+    axes[1].bar(x, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
-    if with_payments:
-        payment = column("amount" if "amount" in rows[0] else "payment")  # as the table has it
-        axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
-        axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
-        axes[2].set(ylabel="money for the whole run", title="What it pays")
-        axes[2].set_ylim(0, 1.3 * max(float(payment.max(initial=0.0)), 1e-9))  # room for the legend
-        axes[2].legend(frameon=False, fontsize=8, loc="upper right")
+    payment = column("amount" if "amount" in rows[0] else "payment")  # as the table has it
+    axes[2].bar(x, payment, width=0.8, color=RED, alpha=0.4, label="payment")
+    axes[2].bar(x, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
+    axes[2].set(ylabel="money for the whole run", title="What it pays")
+    axes[2].set_ylim(0, 1.3 * max(float(payment.max(initial=0.0)), 1e-9))  # room for the legend
+    axes[2].legend(frameon=False, fontsize=8, loc="upper right")
     for panel in axes:
         name_clients(panel, names, "in order of the report")
     return figure

@@ -60,7 +60,7 @@ class Facing(NamedTuple):
 
 
 class _Leaders(NamedTuple):
-    """By (3)."""
+    """Clients that may have to lead, by (3)."""
 
     above: Ints  # (N,) how many others make it needless that a client leads
     sole: Ints  # (N,) one of them
@@ -105,12 +105,12 @@ class Knapsack:
         """(N,) whom the best choice of `choices` with this leader and mass leaves out."""
         others = [client for client in range(self._sizes.size) if client != leader]
         row, out = np.zeros((1, mass + 1)), np.zeros((len(others), mass + 1), dtype=np.bool_)
-        for place, client in enumerate(others):
+        for step, client in enumerate(others):
             before, row = row, self._with(row, np.array([leader]), client)
-            out[place] = row[0] < before[0] + self._weight[client]
+            out[step] = row[0] < before[0] + self._weight[client]
         excluded = np.zeros(self._sizes.size, dtype=np.bool_)
-        for place, client in reversed(list(enumerate(others))):
-            if out[place, mass]:
+        for step, client in reversed(list(enumerate(others))):
+            if out[step, mass]:
                 excluded[client] = True
                 mass -= int(self._sizes[client])
         return excluded
@@ -188,11 +188,11 @@ class Points(NamedTuple):
     weight: Floats  # p^(2/3) of whoever asks
 
     def spread(self, at: Ints, root: Floats) -> Floats:
-        """W, for x^(2/3)."""
+        """W at these points if the root of the asking client's cost, x^(2/3), is `root`."""
         return np.asarray(self.rest[at] + self.weight[at] * root)
 
 
-class Found(NamedTuple):
+class BestPoints(NamedTuple):
     """The best point of each front that was asked about, (m, F) for m questions about F fronts each."""
 
     at: Ints  # -1: there is no such front
@@ -201,7 +201,7 @@ class Found(NamedTuple):
 
 def best_points(
     points: Points, first: Ints, last: Ints, root: Floats, eta: float, noise_scale: float
-) -> Found:
+) -> BestPoints:
     """The points of least J from `first` to `last`, (m, F) each; the last is below the first for no front.
 
     l grows along a front, W without the own term falls, the own p does not fall: so the points from a to b
@@ -212,15 +212,15 @@ def best_points(
     best = np.full(first.size, np.inf)
     at = np.full(first.size, -1, dtype=np.int64)
 
-    def look(front: Ints, place: Ints) -> None:
-        spread = points.spread(place, root[front // fronts])
-        value = inner(eta, points.distance[place], spread, noise_scale).objective
+    def look(front: Ints, point: Ints) -> None:
+        spread = points.spread(point, root[front // fronts])
+        value = inner(eta, points.distance[point], spread, noise_scale).objective
         value = np.where(np.isnan(value), np.inf, value)
-        order = np.lexsort((place, value, front))  # of each front the best comes first
+        order = np.lexsort((point, value, front))  # of each front the best comes first
         lead = order[np.concatenate([[True], front[order][1:] != front[order][:-1]])]
         which, least = front[lead], value[lead]
         better = (least < best[which]) | (at[which] < 0)
-        best[which[better]], at[which[better]] = least[better], place[lead][better]
+        best[which[better]], at[which[better]] = least[better], point[lead][better]
 
     front = np.flatnonzero((last >= first).ravel())
     a, b = first.ravel()[front], last.ravel()[front]
@@ -234,7 +234,7 @@ def best_points(
         keep = bound < limit[front // fronts]
         front, a, b = front[keep], a[keep], b[keep]
         if not front.size:
-            return Found(at.reshape(first.shape), best.reshape(first.shape))
+            return BestPoints(at.reshape(first.shape), best.reshape(first.shape))
         middle = (a + b) // 2
         look(front, middle)
         front = np.concatenate([front, front])

@@ -31,6 +31,10 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.canonical import require_same_coins
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import money
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import COVERED, Finding, Kind, Statement
@@ -40,7 +44,6 @@ from bonafed.learning.rounds import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
-from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.jsam.chosen_by_loss import ByLosses
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
@@ -49,7 +52,7 @@ from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, si
 from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
 from bonafed.mechanisms.left_open import Steps, with_steps
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
+from bonafed.mechanisms.protocol import Config, Ints
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
 
@@ -98,12 +101,12 @@ class BoughtPrivacy:
 
     @property
     def section(self) -> JsamSection:
-        """[jsam]."""
+        """The table [jsam] of the run's config."""
         return _section(self.config)
 
     @property
     def noise_at(self) -> NoiseAt:
-        """Who adds noise."""
+        """Who adds the noise: every client, or the server to the sum."""
         return cast(NoiseAt, self.section.noise_at)
 
     @property
@@ -131,7 +134,7 @@ class BoughtPrivacy:
     def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
         """(2) of a scheme that is not published."""
         section, beyond = self.section, 2 * self.section.prior.high + 1
-        here = [place for place, name in enumerate(members.names) if name in reports]
+        here = [index for index, name in enumerate(members.names) if name in reports]
         with named("jsam", losses="scheme"):
             sizes = section.sizes(members)
             settlement = settle_scheme(
@@ -145,7 +148,7 @@ class BoughtPrivacy:
                 records=None if sizes is None else averaged(self.noise, sizes),
             )  # fmt: skip
         return JsamTerms(
-            tuple(members.names[place] for place in here), in_order(settlement, here), section.prior,
+            tuple(members.names[index] for index in here), in_order(settlement, here), section.prior,
             section.clients_per_round, self.config.local.rounds,
             section.delta, section.decimals, section.expected_budget, section.budget,
             noise_at=self.noise_at, held=None if sizes is None else tuple(sizes[here].tolist()),
@@ -175,11 +178,11 @@ class BoughtPrivacy:
     def spend(
         self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
     ) -> float | None:
-        """(6)"""
+        """Money that falls due in this round: all of it after the last one (6)."""
         return _terms(agreement).due_in(round_number, who.clients.tolist(), turns)
 
     def promise(self, agreement: Agreement) -> Promise | None:
-        """(4)"""
+        """The privacy that each client was promised for the run (4)."""
         section = self.section
         return Promise(
             _terms(agreement).epsilon, section.delta, section.clip,
@@ -368,7 +371,7 @@ def _resolved(config: Config, members: Roster, parameters: int) -> Config:
     return replace(config, own=section_from(JsamSection, "jsam", table))
 
 
-def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
+def _under(contract: PublishedContract, config: Config, members: Roster) -> JsamContract:
     """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
         raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)

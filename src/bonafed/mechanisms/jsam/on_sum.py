@@ -35,8 +35,8 @@ from bonafed.mechanisms.jsam.thresholds import (
     Ints,
     Ladder,
     Moved,
+    ObjectiveTerms,
     Own,
-    Terms,
     best_total,
     distance_of,
     ladder,
@@ -49,7 +49,7 @@ _HALVINGS = 60  # of a segment
 _FLAT = 27 / 16  # kappa^2 beyond which a segment has no stationary point
 
 
-class Point(NamedTuple):
+class SumPoint(NamedTuple):
     """A selection and what it comes to; arrays of one shape."""
 
     objective: Floats  # J
@@ -58,13 +58,13 @@ class Point(NamedTuple):
     level: Floats  # theta: epsilon per unit of weight
     money: Floats  # B = theta U
 
-    def at(self, index: Any) -> Point:
+    def at(self, index: Any) -> SumPoint:
         """Some of them, or the same in another shape."""
-        return Point(*(part[index] for part in self))
+        return SumPoint(*(part[index] for part in self))
 
-    def terms(self, eta: float, noise_scale: float) -> Terms:
+    def terms(self, eta: float, noise_scale: float) -> ObjectiveTerms:
         """The objective by its terms."""
-        return Terms.of(eta, self.distance, _noise(noise_scale, self.level), self.money)
+        return ObjectiveTerms.of(eta, self.distance, _noise(noise_scale, self.level), self.money)
 
 
 def _noise(noise_scale: float, level: Floats) -> Floats:
@@ -91,12 +91,12 @@ def least_at(eta: float, away: Floats, mean: Floats, noise_scale: float) -> Inne
     return best_total(eta, away, math.sqrt(noise_scale) * mean)
 
 
-def segment_best(segments: Segments, eta: float, noise_scale: float, question: Ints, h: Ints) -> Point:
+def segment_best(segments: Segments, eta: float, noise_scale: float, question: Ints, h: Ints) -> SumPoint:
     """(3): the least J of p_h in (0, 1/N], for each question and threshold."""
     root = math.sqrt(noise_scale)
     away, mean = distance_of(segments.clients, h), segments.mean(question, h)
     end = least_at(eta, away, mean, noise_scale)
-    point = Point(end.objective, h, away.copy(), end.total / mean, end.total)
+    point = SumPoint(end.objective, h, away.copy(), end.total / mean, end.total)
     fall = (segments.at(question, h) - segments.first(question)) / 2  # b
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         square = (root * fall**2 / (eta * (mean + fall * away))) ** 2  # kappa^2
@@ -130,24 +130,24 @@ def _rho(square: Floats) -> Floats:
 
 def best_points(
     segments: Segments, eta: float, noise_scale: float, questions: int, cap: float | None = None
-) -> Point:
+) -> SumPoint:
     """The least J over all segments for every question, exact, by (4); under a cap by (5)."""
     n = segments.clients
     at_cap = None if cap is None else capped_best(segments, eta, noise_scale, questions, cap)
     if n <= _FEW or n * questions <= _LITTLE:
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
         points = within(segment_best(segments, eta, noise_scale, each, h), n, cap)
-        found = points.at(points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions))
+        best_free = points.at(points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions))
     else:
         bound = np.full(questions, np.inf) if at_cap is None else at_cap.objective.copy()
-        found = _search(segments, eta, noise_scale, bound, cap)
+        best_free = _search(segments, eta, noise_scale, bound, cap)
     if at_cap is None:
-        return found
-    full = at_cap.objective < found.objective
-    return Point(*(np.where(full, held, free) for held, free in zip(at_cap, found, strict=True)))
+        return best_free
+    full = at_cap.objective < best_free.objective
+    return SumPoint(*(np.where(full, held, free) for held, free in zip(at_cap, best_free, strict=True)))
 
 
-def within(points: Point, clients: int, cap: float | None) -> Point:
+def within(points: SumPoint, clients: int, cap: float | None) -> SumPoint:
     """The points with an objective of infinity where somebody would sell more than the cap."""
     if cap is None:
         return points
@@ -155,7 +155,7 @@ def within(points: Point, clients: int, cap: float | None) -> Point:
     return points._replace(objective=np.where(over, np.inf, points.objective))
 
 
-def capped_best(segments: Segments, eta: float, noise_scale: float, questions: int, cap: float) -> Point:
+def capped_best(segments: Segments, eta: float, noise_scale: float, questions: int, cap: float) -> SumPoint:
     """(5) with the leader at the cap: the least over all l, by halving, first over h and then over l."""
     n, question = segments.clients, np.arange(questions)
     scale = math.sqrt(noise_scale) / cap
@@ -187,11 +187,13 @@ def capped_best(segments: Segments, eta: float, noise_scale: float, questions: i
         near, far = np.where(rises, near, middle), np.where(rises, middle, far)
     lead, _, mean = line(h, near)
     money = cap * mean / lead
-    terms = Terms.of(eta, near, scale * lead, money)
-    return Point(terms.objective, h, near, cap / lead, money)
+    terms = ObjectiveTerms.of(eta, near, scale * lead, money)
+    return SumPoint(terms.objective, h, near, cap / lead, money)
 
 
-def _search(segments: Segments, eta: float, noise_scale: float, best: Floats, cap: float | None) -> Point:
+def _search(
+    segments: Segments, eta: float, noise_scale: float, best: Floats, cap: float | None
+) -> SumPoint:
     """The least J of all segments; where it is not below `best`, any point, with that objective or more."""
     n, questions = segments.clients, best.size
     at = np.full(questions, n, dtype=np.int64)
@@ -219,13 +221,13 @@ def _search(segments: Segments, eta: float, noise_scale: float, best: Floats, ca
         a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
 
 
-def weight_of(place: Ints, point: Point, clients: int) -> Floats:
+def weight_of(rank: Ints, point: SumPoint, clients: int) -> Floats:
     """(2): p of the client at `place` (0, 1, ...) of the list of each question."""
     fair, h = 1 / clients, point.threshold
     rest = fair - (point.distance - distance_of(clients, h)) / 2  # p_h
     lead = fair + point.distance / 2
-    weight = np.where(place < h - 1, fair, np.where(place == h - 1, rest, 0.0))
-    return np.where(place == 0, lead, weight)
+    weight = np.where(rank < h - 1, fair, np.where(rank == h - 1, rest, 0.0))
+    return np.where(rank == 0, lead, weight)
 
 
 def sorted_segments(sorted_costs: Floats) -> Segments:
@@ -257,7 +259,8 @@ class SumLadder:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         if np.array_equal(x, self._base.sorted_costs[self._base.rank[clients]]):
             return Own(
-                Terms(*(np.full(clients.size, term[0]) for term in self._now)), self.privacy[clients]
+                ObjectiveTerms(*(np.full(clients.size, term[0]) for term in self._now)),
+                self.privacy[clients],
             )
         parts = [
             self._own(clients[i : i + _CHUNK], x[i : i + _CHUNK]) for i in range(0, clients.size, _CHUNK)
@@ -274,7 +277,7 @@ class SumLadder:
             moved.cost_of_first,
         )
         best = best_points(segments, self._eta, self._scale, clients.size, self._cap)
-        privacy = self._within(best.level * weight_of(moved.place, best, n))
+        privacy = self._within(best.level * weight_of(moved.rank, best, n))
         return Own(best.terms(self._eta, self._scale), privacy)
 
     def _within(self, privacy: Floats) -> Floats:
@@ -284,8 +287,8 @@ class SumLadder:
 
 def fixed_level(
     eta: float, distance: float, mean: Floats, noise_scale: float, most: Floats | float = np.inf
-) -> tuple[Floats, Terms]:
+) -> tuple[Floats, ObjectiveTerms]:
     """theta and J of given weights, by (1); J is convex in theta, so where a cap binds the cap is best."""
     away = np.full(mean.shape, distance)
     level = np.minimum(least_at(eta, away, mean, noise_scale).total / mean, most)
-    return level, Terms.of(eta, away, _noise(noise_scale, level), level * mean)
+    return level, ObjectiveTerms.of(eta, away, _noise(noise_scale, level), level * mean)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.canonical import coin_commitment
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NOISE_AT, NoiseAt
-from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name
@@ -151,7 +151,7 @@ class NoiseOptions(Section):
         return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:
-        """Q itself."""
+        """Q, from its ingredients where these are given."""
         return scale_of(noise, self.delta or 0.0, self.rounds or 0, by_size=self.sizes is not None)
 
     def delta_notes(self, sizes: Ints | None) -> list[str]:

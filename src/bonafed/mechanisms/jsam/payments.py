@@ -64,9 +64,9 @@ from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.priors import Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import noise_multiplier, spent_epsilon
-from bonafed.mechanisms.jsam.allocation import Plan
+from bonafed.mechanisms.jsam.allocation import SelectionPlan
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
-from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms
+from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own
 from bonafed.mechanisms.promises import HARDLY_A_PROMISE
 
 PaymentVariant = Literal["ex-post", "bayesian"]
@@ -87,7 +87,7 @@ class PrivacySettlement:
 
     reports: Floats  # (n,) money per unit of epsilon
     admitted: NDArray[np.bool_]  # (n,) False for reports above the highest cost
-    allocation: Plan  # selection and privacy (n,), 0 for those not admitted
+    allocation: SelectionPlan  # selection and privacy (n,), 0 for those not admitted
     payment: Floats  # (n,) money for the whole run, >= report times epsilon; "bayesian": on average
     payment_error: Floats  # (n,) the payment is within this of (i); standard error for "bayesian"
 
@@ -114,7 +114,6 @@ def settle(
     rule: Rule | None = None,
     max_epsilon: ArrayLike | None = None,
     variant: PaymentVariant = "ex-post",
-    floor: float | None = None,
     cells: int = _CELLS,
     samples: int = 200,
     rng: np.random.Generator | None = None,
@@ -134,7 +133,7 @@ def settle(
     checks.literal("variant", variant, PaymentVariant)
     c = checks.vector("reports", reports)
     weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
-    inside, group = _admitted(c, _priors(prior, c.size), floor, checks.whole("cells", cells))
+    inside, group = _admitted(c, _priors(prior, c.size), checks.whole("cells", cells))
     who = np.flatnonzero(inside)
     choice = capped_rule(rule, max_epsilon).among(inside)
     plan = choice.plan(group.virtual, weight, scale)
@@ -187,7 +186,7 @@ def admit(reports: ArrayLike, prior: Prior | Sequence[Prior]) -> Admitted:
     Admitted(clients=array([0, 2]), costs=array([5.e-01, 1.e-06]), virtual_costs=array([1.e+00, 2.e-06]))
     """
     c = checks.vector("reports", reports)
-    inside, group = _admitted(c, _priors(prior, c.size), None, cells=1)
+    inside, group = _admitted(c, _priors(prior, c.size), cells=1)
     lifted = np.maximum(group.costs, [lowest_cost(belief) for belief in group.priors])
     return Admitted(np.flatnonzero(inside), lifted, group.virtual)
 
@@ -202,9 +201,9 @@ class JsamMechanism:
     rule: Rule | None = None
     max_epsilon: ArrayLike | None = None
 
-    def plan(self, reports: Floats) -> Plan:
+    def plan(self, reports: Floats) -> SelectionPlan:
         """For reports none of which is above the highest cost."""
-        _, group = _admitted(reports, _priors(self.prior, reports.size), None, _CELLS)
+        _, group = _admitted(reports, _priors(self.prior, reports.size), _CELLS)
         return capped_rule(self.rule, self.max_epsilon).plan(group.virtual, self.eta, self.noise_scale)
 
     def allocate(self, reports: ArrayLike) -> Allocation:
@@ -234,7 +233,7 @@ class JsamMechanism:
         priors = _priors(self.prior, everyone.size)
         belief = priors[client]
         everyone[client] = belief.high  # any admitted report: it is replaced below
-        inside, group = _admitted(everyone, priors, None, _CELLS)
+        inside, group = _admitted(everyone, priors, _CELLS)
         rule = capped_rule(self.rule, self.max_epsilon).among(inside)
 
         def ask(clients: Ints, x: Floats) -> Own:
@@ -260,35 +259,33 @@ def _fill(values: Floats, who: Ints, n: int) -> Floats:
     return result
 
 
-def spread_out(plan: Plan, who: Ints, n: int) -> Plan:
+def spread_out(plan: SelectionPlan, who: Ints, n: int) -> SelectionPlan:
     """A plan for the admitted in the places of all."""
     if who.size == n:
         return plan
-    return Plan(
+    return SelectionPlan(
         _fill(plan.selection, who, n), _fill(plan.privacy, who, n),
         plan.total, plan.objective, plan.threshold, plan.distance, plan.eta,
     )  # fmt: skip
 
 
-def _admitted(
-    costs: Floats, priors: list[Prior], floor: float | None, cells: int
-) -> tuple[NDArray[np.bool_], _Group]:
+def _admitted(costs: Floats, priors: list[Prior], cells: int) -> tuple[NDArray[np.bool_], _Group]:
     """Which reports are admitted, and the group they form."""
     inside = costs <= np.array([belief.high for belief in priors])
     who = np.flatnonzero(inside)
     if not who.size:
         rule = "must not all be above the highest cost"
         raise InvalidValue("reports", rule, f"{costs.min():g} and more")
-    return inside, _Group([priors[k] for k in who], costs[who], floor, cells)
+    return inside, _Group([priors[k] for k in who], costs[who], cells)
 
 
 class _Group:
     """Admitted clients with their priors; equal priors are worked on together."""
 
-    def __init__(self, priors: list[Prior], reports: Floats, floor: float | None, cells: int) -> None:
-        self.priors, self._floor, self._cells = priors, floor, cells
+    def __init__(self, priors: list[Prior], reports: Floats, cells: int) -> None:
+        self.priors, self._cells = priors, cells
         self.lowest = np.array([
-            belief.low if isinstance(belief, FinitePrior) else lowest_cost(belief, floor)
+            belief.low if isinstance(belief, FinitePrior) else lowest_cost(belief)
             for belief in priors
         ])  # fmt: skip
         self.costs = np.maximum(reports, self.lowest)  # below, the terms are those at the lowest
@@ -301,7 +298,7 @@ class _Group:
         """(n,) ironed virtual costs, each under its client's prior (theory B4)."""
         result = np.empty(costs.size)
         for members in self._alike.values():
-            result[members] = virtual_costs_of(costs[members], self.priors[members[0]], self._floor)
+            result[members] = virtual_costs_of(costs[members], self.priors[members[0]])
         return result
 
     def payments(self, rule: Rule, others: Floats, eta: float, noise_scale: float) -> tuple[Floats, Floats]:
@@ -318,14 +315,14 @@ class _Group:
             rent[k], error[k] = self.rent(ask, k, self.costs[k], now.terms.at(k))
         return self.costs * now.privacy + np.maximum(rent, 0.0), error
 
-    def rent(self, ask: Ask, k: Ints, start: Floats, now: Terms) -> tuple[Floats, Floats]:
+    def rent(self, ask: Ask, k: Ints, start: Floats, now: ObjectiveTerms) -> tuple[Floats, Floats]:
         """The integral of (i) for clients of one prior, from `start`, where V_k is `now`; its error."""
         belief = self.priors[int(k[0])]
         if isinstance(belief, Uniform) and belief.virtual_cost(belief.high) <= _DEAREST:  # (ii)
             top = ask(k, np.full(k.size, float(belief.virtual_cost(belief.high)))).terms.since(now)
             return top.value / 2, 8 * np.finfo(float).eps * top.size
         if isinstance(belief, FinitePrior):
-            virtual = virtual_costs_of(belief.costs, belief, self._floor)
+            virtual = virtual_costs_of(belief.costs, belief)
             return _levels(ask, belief.costs, virtual, k, start), np.zeros(k.size)
         step = max(1, _CHUNK // (self._cells + 1))
         parts = [
@@ -335,17 +332,14 @@ class _Group:
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
-def lowest_cost(belief: Prior, floor: float | None = None) -> float:
+def lowest_cost(belief: Prior) -> float:
     """Costs below count as this: the lowest of the prior, or the floor where that is higher."""
-    bottom = FLOOR * belief.high if floor is None else checks.positive("floor", floor)
-    if bottom > belief.high:
-        raise InvalidValue("floor", f"must be at most the highest cost {belief.high:g}", bottom)
-    return max(belief.low, bottom)
+    return max(belief.low, FLOOR * belief.high)
 
 
-def virtual_costs_of(reports: Floats, belief: Prior, floor: float | None = None) -> Floats:
+def virtual_costs_of(reports: Floats, belief: Prior) -> Floats:
     """What a unit of epsilon counts at these reports: the ironed virtual cost, kept from 0 and infinity."""
-    bottom = lowest_cost(belief, floor)
+    bottom = lowest_cost(belief)
     if isinstance(belief, FinitePrior):  # a report lifted from an atom below would count as the next one
         return np.clip(belief.ironed_virtual_cost(reports), bottom, _DEAREST)
     return np.minimum(belief.ironed_virtual_cost(np.maximum(reports, bottom)), _DEAREST)
@@ -378,8 +372,8 @@ class _Span(NamedTuple):
         return cls(cost, virtual, own.privacy, *own.terms)
 
     @property
-    def terms(self) -> Terms:
-        return Terms(self.bias, self.noise, self.rest)
+    def terms(self) -> ObjectiveTerms:
+        return ObjectiveTerms(self.bias, self.noise, self.rest)
 
     def take(self, keep: NDArray[np.bool_]) -> _Span:
         return _Span(*(part[keep] for part in self))

@@ -18,8 +18,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.terms import EARNINGS, Earning
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.presentation.documents import Cell, Column, Document, Shown, Table
 
 if TYPE_CHECKING:

@@ -39,13 +39,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.canonical import coin_commitment
+from bonafed.contracts.published import PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics import money
 from bonafed.economics.claims import Finding
 from bonafed.economics.priors import Prior
@@ -55,17 +58,6 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.contracts.canonical import (
-    canonical_bytes,
-    coin_commitment,
-    coins_from_json,
-    coins_to_json,
-    coins_word,
-    digest,
-    require_same,
-    require_version,
-    tidy,
-)
 from bonafed.mechanisms.jsam.example import Example, example_from_json
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle, virtual_costs_of
@@ -81,10 +73,8 @@ from bonafed.mechanisms.jsam.schemes import (
 from bonafed.mechanisms.jsam.section import cap, caps_by_name, sizes_by_name, sizes_of
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
 from bonafed.mechanisms.jsam.thresholds import Ints
-from bonafed.presentation.documents import Document, JSONObject, Shown
+from bonafed.presentation.documents import Document, JSONObject
 
-FORMAT = "bonafed-jsam-contract"
-VERSION = 1
 MOST_CLIENTS = 10**6
 MOST_ROUNDS = 10**9
 PublishedScheme = Literal["jsam", "unbiased", "cheapest"]
@@ -107,10 +97,11 @@ def question(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JsamContract(Shown):
-    """Terms for all reports; made by `publish`, or read from a file by `contract_from_json`."""
+class JsamContract(PublishedContract):
+    """Terms for all reports; made by `publish`, or read from a file."""
 
-    mechanism: ClassVar[str] = "jsam"
+    mechanism = "jsam"
+    format = "bonafed-jsam-contract"
 
     clients: int
     prior: Prior  # of a client's cost per unit of epsilon
@@ -256,14 +247,11 @@ class JsamContract(Shown):
         by_client = self.sizes is not None or isinstance(self.max_epsilon, Mapping)
         return tuple(self.names) if by_client else ()
 
-    def to_json(self) -> JSONObject:
-        """Plain data to publish; `contract_from_json` rebuilds the contract."""
+    def fields(self) -> JSONObject:
         from_parts = isinstance(self.noise, Ingredients)
         data: JSONObject = {
-            "format": FORMAT,
-            "version": VERSION,
             "clients": self.clients,
-            "prior": tidy(self.prior.to_json()),
+            "prior": self.prior.to_json(),
             "eta": self.eta,
             "noise_scale": self.noise.to_json() if from_parts else self.noise,  # type: ignore[union-attr]  # made
             "rounds": self.rounds,
@@ -273,7 +261,6 @@ class JsamContract(Shown):
             "scheme": self.scheme,
             "decimals": self.decimals,
             "example": {name: list(column) for name, column in self.example._asdict().items()},
-            **coins_to_json(self.coin_commitment),
         }
         for name in ("members", "expected_budget"):
             if getattr(self, name) is not None:
@@ -288,15 +275,32 @@ class JsamContract(Shown):
             del data["clients_per_round"]
         return data
 
-    @cached_property
-    def content(self) -> bytes:
-        """The canonical form."""
-        return canonical_bytes(self.to_json())
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical form, in hex."""
-        return digest(self.content)
+    @classmethod
+    def from_fields(cls, data: JSONObject) -> Self:
+        needed = ["clients", "eta", "rounds", "clip", "delta", "scheme", "decimals"]
+        if data.get("noise_at") != "sum":
+            needed.append("clients_per_round")
+        values = {name: field(data, name, "contract") for name in needed}
+        optional = {
+            name: data[name]
+            for name in ("members", "max_epsilon", "expected_budget", "noise_at", "sizes")
+            if name in data
+        }
+        for name, value in optional.items():
+            if value is None:
+                raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
+        prior = prior_from_json(field(data, "prior", "contract"))
+        noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
+        example = field(data, "example", "contract")
+        try:
+            contract = cls(
+                prior=prior, noise=noise, **values, **optional,
+                example_in_file=example_from_json(example),
+            )  # fmt: skip
+            contract.example.require(contract._example())
+        except InvalidValue as error:
+            raise error.renamed(f"contract.{error.name}") from error
+        return contract
 
     @property
     def draws(self) -> int:
@@ -307,16 +311,13 @@ class JsamContract(Shown):
     def question(self) -> Question:
         return question(self.prior, names=self.listed)
 
-    def with_coins(self, commitment: str) -> JsamContract:
-        """The same contract with the commitment of the server's secret in it."""
-        return replace(self, coin_commitment=commitment)
-
-    def chance(self, client: str, report: float) -> float | None:
+    @property
+    def is_posted(self) -> bool:
         """How likely a client is to be drawn depends on what the others report."""
-        return None
+        return False
 
-    def settle(self, reports: Mapping[str, float]) -> JsamTerms:
-        """The terms of every client, in the order of the reports; no term depends on that order.
+    def terms_for(self, reports: Reports) -> JsamTerms:
+        """No term depends on the order of the reports.
 
         >>> from bonafed.economics import Uniform
         >>> contract = JsamContract(3, Uniform(0, 1), eta=5, noise=1.0, rounds=100, clip=1.0)
@@ -324,19 +325,9 @@ class JsamContract(Shown):
         >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.promised]
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
-        if not reports:
-            raise InvalidValue("reports", "must come from at least one client", "none")
-        if len(reports) > self.clients:
-            rule = f"must come from at most the contract's {self.clients} clients"
-            raise InvalidValue("reports", rule, len(reports))
-        checks.names("names in reports", reports)
-        costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
-        for name in costs if self.listed else ():
-            if name not in self.listed:
-                raise InvalidValue("reports", "must come from clients that the contract lists", repr(name))
-        names = [*self.listed] or sorted(costs, key=by_name)
+        names = [*self.listed] or sorted(reports, key=by_name)
         # whoever does not report is as one whose cost is above the highest: not admitted
-        stated = [costs.get(name, math.inf) for name in names]
+        stated = [reports.get(name, math.inf) for name in names]
         stated += [math.inf] * (self.clients - len(names))
         beyond = 2 * self.prior.high + 1
         settlement = settle(
@@ -345,10 +336,10 @@ class JsamContract(Shown):
         )  # fmt: skip
         place = {name: k for k, name in enumerate(names)}
         return JsamTerms(
-            tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
+            tuple(reports), in_order(settlement, [place[name] for name in reports]), self.prior,
             self.clients_per_round, self.rounds, self.delta, self.decimals, self.expected_budget,
             digest=self.digest, noise_at=self.noise_at,
-            held=None if self.sizes is None else tuple(self.sizes[name] for name in costs),
+            held=None if self.sizes is None else tuple(self.sizes[name] for name in reports),
             expected_clients=self.clients,
         )  # fmt: skip
 
@@ -364,14 +355,13 @@ class JsamContract(Shown):
 
         return prospect(self, report).document()
 
-    def document(self) -> Document:
-        """What a participant signs."""
+    def signed(self) -> Document:
         from bonafed.mechanisms.jsam.signing import contract_document
 
         return contract_document(self)
 
-    def table(self) -> dict[str, Any]:
-        """The table [jsam] of a run under this contract, from which the same contract follows."""
+    def settings(self) -> Mapping[str, Any]:
+        """From these keys of [jsam] the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
         drawn = {} if self.noise_at == "sum" else {"clients_per_round": self.clients_per_round}
         return {
@@ -387,10 +377,8 @@ class JsamContract(Shown):
             "scheme": self.scheme,
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
-            "decimals": self.decimals,
             "noise_at": self.noise_at,
             "shares": "alike" if self.sizes is None else "sizes",
-            "coins": coins_word(self.coin_commitment),
         }
 
 
@@ -442,37 +430,3 @@ def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
         capped_rule(contract.rule, caps), caps,
     )  # fmt: skip
     return replace(contract, eta=eta, expected_budget=expected_budget, example_in_file=None)
-
-
-def contract_from_json(data: JSONObject) -> JsamContract:
-    """The contract of a file: every field is checked, and there is no other."""
-    kind = field(data, "format", "contract")
-    if kind != FORMAT:
-        raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
-    require_version(field(data, "version", "contract"), VERSION, "contract.version")
-    needed = ["clients", "eta", "rounds", "clip", "delta", "scheme", "decimals"]
-    if data.get("noise_at") != "sum":
-        needed.append("clients_per_round")
-    values = {name: field(data, name, "contract") for name in needed}
-    optional = {
-        name: data[name]
-        for name in ("members", "max_epsilon", "expected_budget", "noise_at", "sizes")
-        if name in data
-    }
-    for name, value in optional.items():
-        if value is None:
-            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
-    prior = prior_from_json(field(data, "prior", "contract"))
-    noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
-    coins = coins_from_json(data.get("coins"))
-    example = field(data, "example", "contract")
-    try:
-        contract = JsamContract(
-            prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            example_in_file=example_from_json(example),
-        )  # fmt: skip
-        contract.example.require(contract._example())
-    except InvalidValue as error:
-        raise error.renamed(f"contract.{error.name}") from error
-    require_same(data, contract.to_json(), "contract")
-    return contract

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
 from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
     NoiseOptions,
-    as_typed,
     commitment,
     file_path,
     member_counts,
@@ -29,24 +28,23 @@ from bonafed.mechanisms.jsam.options import (
 )
 from bonafed.mechanisms.jsam.payments import Admitted, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.report import Quote, Weight, describe, describe_printed, quote_blocks
+from bonafed.mechanisms.jsam.report import Quote, Weight, describe, quote_blocks
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.section import epsilon_before
 from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.protocol import Command
 from bonafed.presentation.documents import Document, JSONObject
 from bonafed.reports import read_one_per_client, read_reports
-from bonafed.sections import at_most_one, exactly_one, key, one_of
+from bonafed.sections import exactly_one, key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_GRID = 1e-4  # step of p_h in the printed algorithm
 _DRAWN = 10  # clients per round of a contract
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuoteOptions(NoiseOptions):
+class JsamQuoteOptions(NoiseOptions):
     """Options of `bonafed quote jsam`."""
 
     prior: Prior = key(spelled_prior, metavar="KIND:ARGS", help=BELIEF)
@@ -72,14 +70,6 @@ class QuoteOptions(NoiseOptions):
     )
     losses: Path | None = key(
         file_path, None, metavar="FILE.csv", help="Local losses, one per client: adds the baseline BBM."
-    )
-    variant: Literal["exact", "printed"] = key(
-        one_of(Literal["exact", "printed"]),
-        "exact",
-        help="Or printed: the plan of the paper's Algorithm 1, without payments.",
-    )
-    grid: float | None = key(
-        checks.positive, None, help="With --variant printed: its step of probability (0.0001)."
     )
     clip: float | None = key(
         checks.positive,
@@ -109,16 +99,12 @@ class QuoteOptions(NoiseOptions):
             ways = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
             raise InvalidValue("input", f"must be {ways}", "none")
         exactly_one(reports=self.reports, clients=self.clients)
-        if self.grid is not None and self.variant != "printed":
-            raise InvalidValue("--grid", "must not be given without --variant printed", self.grid)
-        printed = self.variant if self.variant == "printed" else None
-        at_most_one(sizes=self.sizes, variant=printed)
         self.refuse_with_sizes()
         self._refuse_baselines_with_sizes()
         self._agree_on_a_contract()
         if self.noise_at == "sum":
             refused = {
-                "--variant": printed, "--coins": self.coins,
+                "--coins": self.coins,
                 "--clients-per-round": self.clients_per_round,  # nobody is drawn
             }  # fmt: skip
             for name, value in refused.items():
@@ -155,8 +141,6 @@ class QuoteOptions(NoiseOptions):
     @property
     def lacking(self) -> str:
         """What a contract needs beyond these options."""
-        if self.variant == "printed":
-            return "as the plan of --variant printed has no payments"
         needs = {"--clip": self.clip, "--rounds": self.rounds, "--delta": self.delta}
         names = [name for name, value in needs.items() if value is None]
         if self.budget is not None:
@@ -211,21 +195,6 @@ class QuoteOptions(NoiseOptions):
         costs = draw_costs(self.prior, self.clients, self.seed).tolist()
         return {str(number): cost for number, cost in enumerate(costs)}
 
-    def refuse_payments(self) -> None:
-        """Options of the mechanism with payments, for the printed plan, which has none."""
-        excluded: dict[str, object] = {
-            "--budget": self.budget,
-            "--expected-budget": self.expected_budget,
-            "--losses": self.losses,
-            "--members": self.members[0] if self.members else None,
-            "--max-epsilon": as_typed(self.max_epsilon),
-            "--clip": self.clip,
-        }
-        for name, value in excluded.items():
-            if value is not None:
-                rule = "must not be given with --variant printed, which has no payments"
-                raise InvalidValue(name, rule, value)
-
     def contract(self, request: Quote, noise: Noise, weight: Weight) -> JsamContract | None:
         """What can be published, where the options say all that it needs."""
         if self.clip is None:
@@ -247,15 +216,12 @@ class QuoteOptions(NoiseOptions):
         )  # fmt: skip
 
 
-def quote(options: QuoteOptions) -> Document:
+def quote(options: JsamQuoteOptions) -> Document:
     """What privacy to buy from whom, and what it costs; a contract to publish."""
     noise = options.noise()
     assert noise is not None  # by the section's own rules
     costs = options.stated()
     reports = np.array(list(costs.values()))
-    printed = options.variant == "printed"
-    if printed:
-        options.refuse_payments()
     sizes = options.held(tuple(costs))
     caps = options.caps(tuple(costs))
     noise = options.with_steps(noise, len(costs), caps, sizes)
@@ -265,28 +231,23 @@ def quote(options: QuoteOptions) -> Document:
         options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps, options.noise_at,
         sizes, None if sizes is None else averaged(noise, sizes),
     )  # fmt: skip
-    files: dict[str, bytes] = {}
-    if printed:
-        assert options.eta is not None  # a sum of money is refused
-        grid = _GRID if options.grid is None else options.grid
-        description = describe_printed(request, options.eta, grid)
-    else:
-        description, files = _settled(options, request, noise)
+    description, files = _settled(options, request, noise)
     description["training"] = options.training(noise, description, sizes)
     description["warnings"] = [*description["warnings"], *options.delta_notes(sizes)]
 
     def draw() -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        settled = description["kind"] == "settlement"
-        return terms_figure(description["terms"], with_payments=settled, noise_at=description["noise_at"])
+        return terms_figure(description["terms"], description["noise_at"])
 
     lacking = {} if files else {"contract": options.lacking}
     return Document(tuple(quote_blocks(description)), description, draw, files, lacking)
 
 
-def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONObject, dict[str, bytes]]:
-    """The description of a quote with payments, and the contract."""
+def _settled(
+    options: JsamQuoteOptions, request: Quote, noise: Noise
+) -> tuple[JSONObject, dict[str, bytes]]:
+    """The description of a quote, and the contract."""
     baselines = _baseline_members(options.members, request.group)
     losses = None
     if options.losses is not None:
@@ -305,16 +266,16 @@ def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONO
     return {**description, "contract": contract.digest}, {"contract": contract.content}
 
 
-def _attendance(options: QuoteOptions, selection: Floats, rounds: int) -> JSONObject:
+def _attendance(options: JsamQuoteOptions, selection: Floats, rounds: int) -> JSONObject:
     """How many will be in a round; with noise on the sum, everybody selected is in every one."""
     if options.noise_at == "sum":
-        found = Attendance((selection > 0).astype(np.float64), rounds)
+        attendance = Attendance((selection > 0).astype(np.float64), rounds)
     else:
-        found = Attendance(selection, rounds, options.clients_per_round or _DRAWN)
-    return {"rounds": rounds, **found.to_json()}
+        attendance = Attendance(selection, rounds, options.clients_per_round or _DRAWN)
+    return {"rounds": rounds, **attendance.to_json()}
 
 
-def _weight(options: QuoteOptions, request: Quote) -> Weight:
+def _weight(options: JsamQuoteOptions, request: Quote) -> Weight:
     """eta, and where it comes from."""
     if options.eta is not None:
         return Weight(options.eta, "given", None)
@@ -345,7 +306,7 @@ def _baseline_members(members: tuple[int, ...], group: Admitted) -> list[int]:
 
 QUOTE = Command(
     "Quote what privacy to buy from whom, and what it costs.",
-    QuoteOptions,
+    JsamQuoteOptions,
     quote,
     "For each client: the probability of being selected, the privacy budget epsilon that is bought, and "
     "the payment, under which stating the true cost of privacy is every client's best choice whatever the "

@@ -7,13 +7,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import empty_in_words, unheld_in_words
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
-from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate
 from bonafed.mechanisms.jsam.budget import complete_information
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.payments import (
@@ -21,7 +20,6 @@ from bonafed.mechanisms.jsam.payments import (
     PrivacySettlement,
     privacy_warning,
     settle,
-    spread_out,
 )
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.schemes import rule_of
@@ -32,10 +30,6 @@ from bonafed.mechanisms.promises import ON_SUM
 from bonafed.presentation.documents import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
 
 _ROWS = 11  # clients shown where there are many
-_HEADINGS = {
-    "settlement": "Joint selection and privacy compensation",
-    "printed": "Selection and privacy by the paper's Algorithm 1, plan only",
-}
 
 
 class Quote(NamedTuple):
@@ -65,7 +59,7 @@ class Quote(NamedTuple):
 
     @property
     def sizes_by_name(self) -> dict[str, int] | None:
-        """Where they count."""
+        """Records by client, where sizes count."""
         return None if self.sizes is None else dict(zip(self.names, self.sizes.tolist(), strict=True))
 
     @property
@@ -88,7 +82,7 @@ class Weight(NamedTuple):
 def describe(
     request: Quote, weight: Weight, settlement: PrivacySettlement, members: list[int], losses: Floats | None
 ) -> JSONObject:
-    """A quote with payments, and the baselines at the same weight."""
+    """A quote, and the baselines at the same weight."""
     plan = settlement.allocation
     utility = settlement.utility(request.reports)
     common = _common(request, weight.eta, plan)
@@ -114,7 +108,7 @@ def describe(
     }
 
 
-def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
+def _under_cap(request: Quote, eta: float, plan: SelectionPlan) -> JSONObject:
     """The cap, and how much better a plan under it could be; without one the plan is the best there is."""
     caps = request.caps_admitted
     if caps is None:
@@ -168,34 +162,7 @@ def _baselines_by_size(request: Quote, eta: float) -> Iterator[JSONObject]:
     yield _compared("JSAM-CI", known.allocation, known.spend)
 
 
-def describe_printed(request: Quote, eta: float, grid: float) -> JSONObject:
-    """The plan of the paper's Algorithm 1, which has no payments, beside the exact one."""
-    v, scale = request.group.virtual_costs, request.noise_scale
-    exact, printed = allocate(v, eta, scale), _printed(v, eta, scale, grid)
-    return {
-        **_common(request, eta, printed),
-        "kind": "printed",
-        "grid": grid,
-        "selection_sum": float(printed.selection.sum()),
-        "payments": None,
-        "terms": _rows(request, spread_out(printed, request.group.clients, request.reports.size)),
-        "comparison": [
-            _compared(name, plan, None) for name, plan in (("exact", exact), ("printed", printed))
-        ],
-    }
-
-
-def _printed(v: Floats, eta: float, noise_scale: float, grid: float) -> Plan:
-    """Algorithm 1 needs its clients in order of virtual cost."""
-    order = np.argsort(v, kind="stable")
-    step = checks.positive("grid", grid)
-    plan = allocate(v[order], eta, noise_scale, "printed", grid=step)
-    selection, privacy = np.empty(v.size), np.empty(v.size)
-    selection[order], privacy[order] = plan.selection, plan.privacy
-    return Plan(selection, privacy, plan.total, plan.objective, plan.threshold, plan.distance, plan.eta)
-
-
-def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
+def _common(request: Quote, eta: float, plan: SelectionPlan) -> JSONObject:
     return {
         "clients": request.reports.size,
         "admitted": request.group.clients.size,
@@ -215,7 +182,7 @@ def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
     }
 
 
-def _rows(request: Quote, plan: Plan) -> list[JSONObject]:
+def _rows(request: Quote, plan: SelectionPlan) -> list[JSONObject]:
     """One per client; a plan for all."""
     inside = np.isin(np.arange(request.reports.size), request.group.clients)
     virtual = np.full(request.reports.size, np.nan)
@@ -235,7 +202,7 @@ def _rows(request: Quote, plan: Plan) -> list[JSONObject]:
     ]
 
 
-def _compared(name: str, plan: Plan, payments: float | None) -> JSONObject:
+def _compared(name: str, plan: SelectionPlan, payments: float | None) -> JSONObject:
     return {
         "name": name,
         "selected": plan.threshold,
@@ -247,14 +214,14 @@ def _compared(name: str, plan: Plan, payments: float | None) -> JSONObject:
 
 
 def quote_blocks(description: JSONObject) -> list[Block]:
-    """A quote, with payments or without, as it is shown."""
+    """A quote as it is shown."""
     blocks: list[Block] = [*_heading(description), *_terms(description), _run(description)]
     if description["comparison"]:
         blocks.append(_comparison(description))
-    if (found := description.get("attendance")) is not None:
-        rounds = found["rounds"]
-        blocks.append(empty_in_words(found["empty_rounds"], rounds))
-        blocks += unheld_in_words(found["secure_sums"], rounds)
+    if (attendance := description.get("attendance")) is not None:
+        rounds = attendance["rounds"]
+        blocks.append(empty_in_words(attendance["empty_rounds"], rounds))
+        blocks += unheld_in_words(attendance["secure_sums"], rounds)
     return [*blocks, *_notes(description)]
 
 
@@ -262,7 +229,7 @@ def _heading(description: JSONObject) -> Iterator[str]:
     seed = description["seed"]
     origin = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
     yield (
-        f"{_HEADINGS[description['kind']]}: {counted(description['clients'], 'client')}{origin}, "
+        f"Joint selection and privacy compensation: {counted(description['clients'], 'client')}{origin}, "
         f"weight of the loss eta {description['eta']:.6g}, noise scale {description['noise_scale']:.6g}."
     )
     cap = description.get("max_epsilon")
@@ -292,29 +259,25 @@ def _heading(description: JSONObject) -> Iterator[str]:
 
 def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
-    places = _shown(len(rows), description["threshold"])
+    indices = _shown(len(rows), description["threshold"])
     names = {"selection": SELECTED[description["noise_at"]], "epsilon": "epsilon"}
     if description["sizes"] is not None:
         names = {RECORDS: "of the records", **names}
-    with_payments = description["kind"] == "settlement"
-    if with_payments:
-        names |= {"payment": "payment", "utility": "utility"}
-    title = "Terms, in order of the report" if with_payments else "Plan, in order of the report"
+    names |= {"payment": "payment", "utility": "utility"}
     columns = (Column("client", left=True), Column("report"), *(Column(name) for name in names.values()))
     cells = []
-    for place in places:
-        row = rows[place]
+    for index in indices:
+        row = rows[index]
         terms = [_amount(row[name]) for name in names]
         if not row["admitted"]:
             terms = ["not admitted", *[""] * (len(names) - 1)]
         cells.append((row["client"], _amount(row["report"]), *terms))
-    yield Table(title, columns, tuple(cells))
-    if len(places) < len(rows):
-        more = len(rows) - len(places)
+    yield Table("Terms, in order of the report", columns, tuple(cells))
+    if len(indices) < len(rows):
+        more = len(rows) - len(indices)
         verb = "is" if more == 1 else "are"
         yield f"{counted(more, 'more client')} {verb} not shown; --json has all of them."
-        if with_payments:
-            yield from _sketch([row for row in rows if row["admitted"]])
+        yield from _sketch([row for row in rows if row["admitted"]])
 
 
 def _sketch(rows: list[JSONObject]) -> Iterator[Sketch]:
@@ -376,7 +339,6 @@ def _comparison(description: JSONObject) -> Table:
 
 
 def _notes(description: JSONObject) -> Iterator[str]:
-    kind = description["kind"]
     for warning in description["warnings"]:
         yield f"note: {warning}"
     if description.get("training") is not None:
@@ -388,26 +350,18 @@ def _notes(description: JSONObject) -> Iterator[str]:
         )
     if description["noise_at"] == "sum":
         yield f"note: {ON_SUM}. Whoever is selected takes part in every round."
-    if kind == "settlement":
-        yield (
-            f"report: cost of one unit of epsilon; {SELECTION[description['noise_at']]}; payment: for "
-            "the whole run; utility: payment minus report times epsilon, if the report is true. Payments "
-            "equal B only on average over the prior. The server minimises the objective, eta times the "
-            "loss bound plus B. USBM: everybody alike; FSBM-M: the M cheapest; BBM-M: the M largest "
-            "losses; JSAM-CI: if the server knew every cost and paid no more."
-        )
+    yield (
+        f"report: cost of one unit of epsilon; {SELECTION[description['noise_at']]}; payment: for "
+        "the whole run; utility: payment minus report times epsilon, if the report is true. Payments "
+        "equal B only on average over the prior. The server minimises the objective, eta times the "
+        "loss bound plus B. USBM: everybody alike; FSBM-M: the M cheapest; BBM-M: the M largest "
+        "losses; JSAM-CI: if the server knew every cost and paid no more."
+    )
     if description["sizes"] is not None:
         yield (
             "Sizes count: fair is to select each client by its share of the records of those admitted. "
             "USBM does; M clients alike (FSBM, BBM) are not compared."
         )
-    if kind == "printed" and description["selection_sum"] > 1 + 1e-9:
-        yield (
-            f"The printed probabilities sum to {description['selection_sum']:.6g}: for h = 1 Algorithm 1 "
-            "counts client 1 twice (erratum J-4)."
-        )
-    if kind != "settlement":
-        yield "Only the plan is shown: truthful payments for it are not implemented."
     if "contract" in description:
         yield f"The contract to publish has the SHA-256 {description['contract']}; --save writes it."
     yield "Figures rounded for display; --json has all digits."

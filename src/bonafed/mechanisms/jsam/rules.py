@@ -26,10 +26,10 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.jsam.allocation import Plan, allocate, bought, plan_for
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate, bought, plan_for
 from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
 from bonafed.mechanisms.jsam.on_sum import SumLadder, fixed_level
-from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms, ladder, total_and_rest
+from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own, ladder, total_and_rest
 
 Bias = Literal["text", "tables"]
 _beyond_doubles = np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end
@@ -39,7 +39,7 @@ class Rule(ABC):
     """A choice of plans."""
 
     @abstractmethod
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         """The plan for checked virtual costs."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Jsam(Rule):
 
     @property
     def _cap(self) -> float | None:
-        """One for all."""
+        """The cap, which is one for all where noise is on the sum."""
         assert self.max_epsilon is None or isinstance(self.max_epsilon, float)  # where noise is on the sum
         return self.max_epsilon
 
@@ -104,7 +104,7 @@ class Jsam(Rule):
         return replace(self, max_epsilon=_caps_among(self.max_epsilon, admitted))
 
     @_beyond_doubles
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         return allocate(
             virtual_costs, eta, noise_scale, max_epsilon=self.max_epsilon, noise_at=self.noise_at
         )
@@ -156,7 +156,7 @@ class Fixed(Rule):
         return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted), self.noise_at, fair)
 
     @_beyond_doubles
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         self._fits(virtual_costs.size)
         if self.noise_at == "sum":
             mean = np.array([self.selection @ virtual_costs])
@@ -212,8 +212,8 @@ class Fixed(Rule):
         w = np.cbrt(self.selection * virtual_costs) ** 2
         p = self.selection[clients]
         rest = _all_but_one(w)[clients]
-        mine = np.where(p > 0, np.cbrt(p * x) ** 2, 0.0)
-        return _bought(eta, self._distance, rest + mine, noise_scale, p, x)
+        own_term = np.where(p > 0, np.cbrt(p * x) ** 2, 0.0)
+        return _bought(eta, self._distance, rest + own_term, noise_scale, p, x)
 
 
 def unbiased(clients: int) -> Fixed:
@@ -278,7 +278,7 @@ class Cheapest(Rule):
         return CappedCheapest(m, distance, virtual_costs, eta, noise_scale, self.max_epsilon)
 
     @_beyond_doubles
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         n = virtual_costs.size
         m, distance = min(self.members, n), self._distance(n)
         selection = np.zeros(n)
@@ -300,7 +300,7 @@ class Cheapest(Rule):
             )
         return plan_for(selection, virtual_costs, eta, noise_scale, distance)
 
-    def _level(self, mean: Floats, n: int, eta: float, noise_scale: float) -> tuple[Floats, Terms]:
+    def _level(self, mean: Floats, n: int, eta: float, noise_scale: float) -> tuple[Floats, ObjectiveTerms]:
         """theta and J, where noise is on the sum and the members' mean virtual cost is this."""
         most = np.inf if self.max_epsilon is None else self.max_epsilon * min(self.members, n)
         return fixed_level(eta, self._distance(n), mean, noise_scale, most)
@@ -312,14 +312,14 @@ class Cheapest(Rule):
         n = virtual_costs.size
         m = min(self.members, n)
         order = np.argsort(virtual_costs, kind="stable")
-        place = np.empty(n, dtype=np.int64)
-        place[order] = np.arange(n)
+        rank = np.empty(n, dtype=np.int64)
+        rank[order] = np.arange(n)
         on_sum = self.noise_at == "sum"
         w = virtual_costs[order] / m if on_sum else np.cbrt(virtual_costs[order] / m) ** 2
         prefix = np.concatenate([[0.0], np.cumsum(w)])
-        inside = place[clients] < m
+        inside = rank[clients] < m
         # the others: the M-1 cheapest of them, and the M-th, who gets the place if k leaves it
-        others = np.where(inside, _all_but_one(w[:m])[np.minimum(place[clients], m - 1)], prefix[m - 1])
+        others = np.where(inside, _all_but_one(w[:m])[np.minimum(rank[clients], m - 1)], prefix[m - 1])
         at = np.where(inside, m, m - 1)
         cut = np.where(at < n, virtual_costs[order][np.minimum(at, n - 1)], np.inf)
         rival = order[np.minimum(at, n - 1)]
@@ -353,4 +353,4 @@ def _bought(eta: float, distance: float, spread: Floats, noise_scale: float, p: 
     with np.errstate(divide="ignore", invalid="ignore"):
         epsilon = np.cbrt(p) ** 2 * total / (spread * np.cbrt(x))
     away, held = np.full(x.size, distance), np.zeros(x.size)
-    return Own(Terms.of(eta, away, held, rest), np.where(p > 0, epsilon, 0.0))
+    return Own(ObjectiveTerms.of(eta, away, held, rest), np.where(p > 0, epsilon, 0.0))

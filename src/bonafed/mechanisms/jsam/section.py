@@ -53,7 +53,7 @@ def cap(name: str, value: object) -> Cap:
 
 
 def sizes_of(name: str, value: object) -> dict[str, int]:
-    """Records by client."""
+    """The records of each client by name, checked."""
     if not isinstance(value, Mapping):
         raise InvalidValue(name, "must be a table of records by client", repr(value)[:60])
     checks.names(name, value, one=name)

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
+from bonafed.mechanisms.jsam.allocation import SelectionPlan, checked, plan_for
 from bonafed.mechanisms.jsam.knapsack import TIED, Choices, Facing, Knapsack, Points, best_points
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
-from bonafed.mechanisms.jsam.thresholds import Ints, Own, Terms, inner, total_and_rest
+from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own, inner, total_and_rest
 
 MOST_CELLS = 1 << 25  # clients times units of size: what a table may hold
 _MOST_POINTS = 1 << 23  # of fronts that are remembered
@@ -91,7 +91,7 @@ class Unequal(Rule):
 
     @property
     def shares(self) -> Floats:
-        """(N,) p^u"""
+        """(N,) fair probabilities p^u: shares of the records."""
         sizes = np.asarray(self.sizes, dtype=np.float64)
         return np.asarray(sizes / sizes.sum())
 
@@ -104,7 +104,7 @@ class Unequal(Rule):
             raise InvalidValue("sizes", f"must have {clients} values, one per client", np.size(self.sizes))
 
     @np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         self._fits(virtual_costs.size)
         units = self._units
         choices = self._choices(virtual_costs)
@@ -139,23 +139,23 @@ class Unequal(Rule):
 
     def _choices(self, virtual_costs: Floats) -> Choices:
         key = hashlib.sha256(virtual_costs.tobytes()).digest()
-        found = self._memory.get(key)
-        if not isinstance(found, Choices):
-            found = Knapsack(self._units, virtual_costs).choices()
-            self._memory.keep(key, found)
-        return found
+        choices = self._memory.get(key)
+        if not isinstance(choices, Choices):
+            choices = Knapsack(self._units, virtual_costs).choices()
+            self._memory.keep(key, choices)
+        return choices
 
     @np.errstate(over="ignore", invalid="ignore")
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         self._fits(virtual_costs.size)
-        parts, places = [], []
+        parts, asked = [], []
         for facing, which in self._groups(virtual_costs, clients):
             for i in range(0, which.size, _CHUNK):
                 some = which[i : i + _CHUNK]
                 one = (virtual_costs, eta, noise_scale, clients[some], x[some])
                 parts.append(self._answers(facing, *one))
-                places.append(some)
-        joined, back = Own.joined(parts), np.argsort(np.concatenate(places), kind="stable")
+                asked.append(some)
+        joined, back = Own.joined(parts), np.argsort(np.concatenate(asked), kind="stable")
         return Own(joined.terms.at(back), joined.privacy[back])
 
     def _groups(self, virtual_costs: Floats, clients: Ints) -> Iterator[tuple[dict[int, Facing], Ints]]:
@@ -176,9 +176,9 @@ class Unequal(Rule):
             others = virtual_costs.copy()
             others[client] = 0.0  # its fronts depend on the others only
             key = client.to_bytes(8, "big") + hashlib.sha256(others.tobytes()).digest()
-            found = self._memory.get(key)
-            if isinstance(found, Facing):
-                yield client, found
+            facing = self._memory.get(key)
+            if isinstance(facing, Facing):
+                yield client, facing
             else:
                 missing[client] = key
         if missing:
@@ -199,10 +199,10 @@ class Unequal(Rule):
         mass, rest, share = (np.concatenate(part) for part in list(zip(*facing.values(), strict=True))[:3])
         points = Points(2 * mass / int(self._units.sum()), rest, np.cbrt(share) ** 2)
         root = np.cbrt(x) ** 2
-        found = best_points(points, edges[group, :-1], edges[group, 1:] - 1, root, eta, noise_scale)
-        near = (found.at >= 0) & (found.objective <= found.objective.min(1, keepdims=True) * (1 + TIED))
-        each = share[found.at]  # p for the best point of every front
-        at = found.at[np.arange(x.size), found.objective.argmin(1)]
+        best = best_points(points, edges[group, :-1], edges[group, 1:] - 1, root, eta, noise_scale)
+        near = (best.at >= 0) & (best.objective <= best.objective.min(1, keepdims=True) * (1 + TIED))
+        each = share[best.at]  # p for the best point of every front
+        at = best.at[np.arange(x.size), best.objective.argmin(1)]
         # Where clients are alike, who of them is left out does not follow from J: the plan says who.
         tied = np.flatnonzero((near & (each != share[at][:, None])).any(1))
         asked, which = np.unique(np.stack([clients[tied], x[tied]]), axis=1, return_inverse=True)
@@ -211,12 +211,12 @@ class Unequal(Rule):
             stated[int(client)] = cost
             p = self.plan(stated, eta, noise_scale).selection[int(client)]
             some = tied[which.ravel() == number]
-            at[some] = found.at[some, np.where(near[some], np.abs(each[some] - p), np.inf).argmin(1)]
+            at[some] = best.at[some, np.where(near[some], np.abs(each[some] - p), np.inf).argmin(1)]
         spread, away = points.spread(at, root), points.distance[at]
         total, left = total_and_rest(eta, away, spread, noise_scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
-        terms = Terms.of(eta, away, np.zeros(x.size), left)
+        terms = ObjectiveTerms.of(eta, away, np.zeros(x.size), left)
         return Own(terms, np.where(share[at] > 0, epsilon, 0.0))
 
 
@@ -238,7 +238,7 @@ class Averaged(Rule):
     def among(self, admitted: NDArray[np.bool_]) -> Averaged:
         return Averaged(self.rule.among(admitted), np.asarray(self.records)[admitted])
 
-    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> SelectionPlan:
         plan = self.rule.plan(virtual_costs / self._half, eta, noise_scale)
         return replace(plan, privacy=plan.privacy / self._half)
 
@@ -263,7 +263,7 @@ def allocate_unequal(
     eta: float,
     noise_scale: float,
     records: ArrayLike | None = None,
-) -> Plan:
+) -> SelectionPlan:
     """The optimal plan for clients that hold these numbers of records.
 
     With `records`, M_k per release of each client, `noise_scale` is that for M = 2 records (see

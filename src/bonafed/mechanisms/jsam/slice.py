@@ -12,7 +12,7 @@ from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.priors import Prior
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.attacking import ATTACK
-from bonafed.mechanisms.jsam.published import JsamContract, by_name, contract_from_json
+from bonafed.mechanisms.jsam.published import JsamContract, by_name
 from bonafed.mechanisms.jsam.quoting import QUOTE
 from bonafed.mechanisms.jsam.section import JsamSection, check
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
@@ -94,7 +94,7 @@ SLICE = Slice(
     privacy=None,
     check=check,
     claims=CLAIMS,
-    read=contract_from_json,
+    read=JsamContract.from_json,
     audit=_audit,
     compare=_compare,
     quote=QUOTE,

@@ -7,7 +7,6 @@ the epsilon that was given (`delivery`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,21 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.terms import PaidTerms, Turns, did_not_report, past_reports
 from bonafed.economics import money
 from bonafed.economics.claims import within_error
-from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, given_share, privacy_warning
-from bonafed.mechanisms.protocol import Lottery, Turns
 from bonafed.presentation.documents import (
     Block,
     Cell,
     Column,
     Document,
     JSONObject,
-    Shown,
     Table,
     counted,
     pairs,
@@ -52,7 +49,7 @@ SELECTION = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JsamTerms(Shown):
+class JsamTerms(PaidTerms):
     """The settlement of a scheme for named clients, in money that can be paid."""
 
     clients: tuple[str, ...]  # (N,) names
@@ -107,11 +104,6 @@ class JsamTerms(Shown):
             return Lottery((self.selection > 0).astype(np.float64))
         return Lottery(self.selection, self.clients_per_round)
 
-    @property
-    def attendance(self) -> Attendance:
-        """How many will be in a round."""
-        return Attendance.of(self.lottery, self.rounds)
-
     def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
         """Money that becomes due in round 1, 2, ...: all of it in the last, when all has been given."""
         if round_number < self.rounds:
@@ -156,7 +148,7 @@ class JsamTerms(Shown):
             )
         if self.budget is not None:
             warnings.append("a hard budget depends on the reports, so that exact truthfulness is lost")
-        behind = self._behind_prior
+        behind = past_reports(self.reports, self.prior)
         if behind and 2 * behind >= len(self.clients):
             warnings.append(
                 f"{behind:,} of {len(self.clients):,} reports are among past costs behind the prior. "
@@ -174,19 +166,8 @@ class JsamTerms(Shown):
                 f"; the {self.expected_budget:,.6g} on average are promised for all "
                 f"{self.expected_clients:,}, and fewer clients may be paid more or less in all"
             )
-        return [
-            f"{len(self.clients):,} of {self.expected_clients:,} clients have reported; the others do not "
-            "take part, and the terms of those who reported are as if the others' costs were above the "
-            "highest"
-            f"{money}"
-        ]
-
-    @property
-    def _behind_prior(self) -> int:
-        """How many reports are among the past costs that the prior was estimated from."""
-        if not isinstance(self.prior, Empirical):
-            return 0
-        return (Counter(self.reports.tolist()) & Counter(self.prior.samples.tolist())).total()
+        others = ", and the terms of those who reported are as if the others' costs were above the highest"
+        return [did_not_report(len(self.clients), self.expected_clients, others + money)]
 
     def rows(self) -> list[JSONObject]:
         """One per client: everything that was promised to it."""
@@ -276,7 +257,7 @@ class JsamTerms(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(self.rows(), with_payments=True, noise_at=self.noise_at)
+        return terms_figure(self.rows(), self.noise_at)
 
 
 def _written(minor: int, decimals: int) -> str:

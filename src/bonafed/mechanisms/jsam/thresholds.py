@@ -66,7 +66,7 @@ class Inner(NamedTuple):
     objective: Floats  # J
 
 
-class Terms(NamedTuple):
+class ObjectiveTerms(NamedTuple):
     """Objectives by the terms of (4), all of them money; arrays of one shape."""
 
     bias: Floats  # eta l
@@ -74,25 +74,25 @@ class Terms(NamedTuple):
     rest: Floats
 
     @classmethod
-    def of(cls, eta: float, distance: Floats, noise: Floats, rest: Floats) -> Terms:
+    def of(cls, eta: float, distance: Floats, noise: Floats, rest: Floats) -> ObjectiveTerms:
         """For l, sqrt(n) and the rest."""
         return cls(eta * distance, eta * noise, rest)
 
-    def at(self, index: NDArray[np.int64]) -> Terms:
-        """Some of them."""
-        return Terms(*(term[index] for term in self))
+    def at(self, index: NDArray[np.int64]) -> ObjectiveTerms:
+        """The terms of the questions at these indices."""
+        return ObjectiveTerms(*(term[index] for term in self))
 
     @property
     def root(self) -> Floats:
-        """eta r"""
+        """eta r: the bias and the noise of (4), as one root."""
         return np.hypot(self.bias, self.noise)
 
     @property
     def objective(self) -> Floats:
-        """J"""
+        """J, the sum of its terms."""
         return self.bias + self.root + self.rest
 
-    def since(self, before: Terms) -> Rise:
+    def since(self, before: ObjectiveTerms) -> Rise:
         """(4): J less J before, without the digits that they share."""
         roots = self.root + before.root
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -207,7 +207,7 @@ _FEW, _LITTLE = 16, 1 << 13  # clients, and thresholds in all, up to which looki
 class Own(NamedTuple):
     """What a change of one client's virtual cost would lead to; (m,) for m questions."""
 
-    terms: Terms  # of V_k(x), the least objective
+    terms: ObjectiveTerms  # of V_k(x), the least objective
     privacy: Floats  # epsilon_k(x): the client's privacy budget, V_k'(x)
 
     @property
@@ -219,7 +219,7 @@ class Own(NamedTuple):
     def joined(cls, parts: Sequence[Own]) -> Own:
         """The answers to all questions."""
         terms = (np.concatenate(column) for column in zip(*(part.terms for part in parts), strict=True))
-        return cls(Terms(*terms), np.concatenate([part.privacy for part in parts]))
+        return cls(ObjectiveTerms(*terms), np.concatenate([part.privacy for part in parts]))
 
 
 class Best(NamedTuple):
@@ -257,22 +257,24 @@ class Ladder:
         best = _search(n, clients.size, self.eta, self.noise_scale, moved.spread)
         question = np.arange(clients.size)
         spread = moved.spread(question, best.threshold)
-        return self._facing(moved.place, best.threshold, spread, x)
+        return self._facing(moved.rank, best.threshold, spread, x)
 
     def _unchanged(self, clients: Ints, x: Floats) -> Own:
         """The same question for all: nobody reports otherwise."""
         h, spread, _ = best_threshold(self.sorted_costs, self.eta, self.noise_scale)
         return self._facing(self.rank[clients], np.full(clients.size, h), np.full(clients.size, spread), x)
 
-    def _facing(self, place: Ints, h: Ints, spread: Floats, x: Floats) -> Own:
+    def _facing(self, rank: Ints, h: Ints, spread: Floats, x: Floats) -> Own:
         """Of the client at `place` of the sorted list, whose virtual cost is x (Theorem 4)."""
         n = self.sorted_costs.size
         away = distance_of(n, h)
         total, rest = total_and_rest(self.eta, away, spread, self.noise_scale)
-        share = np.where(place == 0, n - h + 1, 1) / n  # (6)
+        share = np.where(rank == 0, n - h + 1, 1) / n  # (6)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
-        return Own(Terms.of(self.eta, away, np.zeros(x.size), rest), np.where(place < h, epsilon, 0.0))
+        return Own(
+            ObjectiveTerms.of(self.eta, away, np.zeros(x.size), rest), np.where(rank < h, epsilon, 0.0)
+        )
 
 
 def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:
@@ -318,10 +320,10 @@ class Moved:
         self._left = base.sorted_costs[self._from]  # what it was
         self._w = np.cbrt(x) ** 2
         self._taken = np.cbrt(self._left) ** 2
-        self.place = self._where(clients, x)  # where k is now: this many others come before it
+        self.rank = self._where(clients, x)  # where k is now: this many others come before it
         first_other = np.minimum(self._from == 0, base.sorted_costs.size - 1).astype(np.int64)
         first = np.cbrt(base.sorted_costs[first_other]) ** 2
-        self._lead = np.where(self.place == 0, self._w, first)
+        self._lead = np.where(self.rank == 0, self._w, first)
 
     def _where(self, clients: Ints, x: Floats) -> Ints:
         """Others before k: cheaper, or equal with a smaller number (a fixed order, theory B4)."""
@@ -347,20 +349,20 @@ class Moved:
         """The sum of the virtual costs of the first `count` of the changed list."""
         return self._first(self._base.cost_prefix, self._left, self._x, question, count)
 
-    def cost_at(self, question: Ints, place: Ints) -> Floats:
+    def cost_at(self, question: Ints, position: Ints) -> Floats:
         """The virtual cost at place 1, 2, ... of the changed list."""
-        mine, before = self.place[question], place - 1
-        other = np.where(before < mine, before, before - 1)  # its place among the others
+        own_rank, before = self.rank[question], position - 1
+        other = np.where(before < own_rank, before, before - 1)  # its place among the others
         other = other + (other >= self._from[question])
         at = np.clip(other, 0, self._base.sorted_costs.size - 1)
-        return np.where(before == mine, self._x[question], self._base.sorted_costs[at])
+        return np.where(before == own_rank, self._x[question], self._base.sorted_costs[at])
 
     def _first(self, prefix: Floats, removed: Floats, own: Floats, question: Ints, count: Ints) -> Floats:
-        place, taken_from = self.place[question], self._from[question]
-        others = np.where(count <= place, count, count - 1)  # of the first, how many are others
+        rank, taken_from = self.rank[question], self._from[question]
+        others = np.where(count <= rank, count, count - 1)  # of the first, how many are others
         behind = others > taken_from
         total = prefix[others + behind] - np.where(behind, removed[question], 0.0)
-        return np.asarray(total + np.where(count <= place, 0.0, own[question]))
+        return np.asarray(total + np.where(count <= rank, 0.0, own[question]))
 
     def up_to(self, question: Ints, limit: Floats) -> Ints:
         """How many of the changed list are not above `limit`."""

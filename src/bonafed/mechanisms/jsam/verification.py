@@ -229,7 +229,7 @@ def _amounts(contract: JsamContract, names: list[str], settlements: int) -> Find
     """(6)"""
     unit = Fraction(1, 10**contract.decimals)
     for costs in _draws(contract, settlements, 4):
-        terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
+        terms = contract.terms_for(dict(zip(names, costs.tolist(), strict=True)))
         payments = np.array(terms.promised) / 10**contract.decimals
         cost = terms.reports * terms.epsilon
         short = cost - payments

@@ -1,7 +1,7 @@
 """Model rewards (Wu, Amiri, Raskar, Low): who contributes more is given a better model while training.
 
 No money changes hands. In every round each client receives a model made from a share of all updates that
-matches its own contribution. `layers` and `attack` need PyTorch; nothing imported here does.
+matches its own contribution. `judges` and `cheat_search` need PyTorch; nothing imported here does.
 """
 
 from bonafed.door import guard
@@ -14,14 +14,26 @@ from bonafed.mechanisms.rewards.baselines import (
     Standalone,
     rank_sets,
 )
-from bonafed.mechanisms.rewards.history import History, Measure, Round
 from bonafed.mechanisms.rewards.local import LocalRounds, Uploads
-from bonafed.mechanisms.rewards.rates import induced_rates, reference_size, reward_rates, set_sizes
-from bonafed.mechanisms.rewards.running import RunningMeasure, running_cosine
-from bonafed.mechanisms.rewards.server import ServerStep, expected_weights, server_step
+from bonafed.mechanisms.rewards.measures import (
+    History,
+    Measure,
+    ObservedRound,
+    RunningMeasure,
+    running_cosine,
+)
+from bonafed.mechanisms.rewards.server import (
+    ServerStep,
+    expected_weights,
+    induced_rates,
+    reference_size,
+    reward_rates,
+    server_step,
+    set_sizes,
+)
 from bonafed.mechanisms.rewards.training import (
-    Method,
     ModelRewards,
+    RewardsMethod,
     RewardsState,
     run,
     train_with_rewards,
@@ -35,11 +47,11 @@ __all__ = [
     "LocalGlobal",
     "LocalRounds",
     "Measure",
-    "Method",
     "ModelRewards",
+    "ObservedRound",
     "RankRewards",
+    "RewardsMethod",
     "RewardsState",
-    "Round",
     "RunningMeasure",
     "ServerStep",
     "Standalone",

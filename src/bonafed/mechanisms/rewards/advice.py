@@ -36,7 +36,7 @@ from bonafed.mechanisms.rewards.game import (
     Equilibrium,
     Game,
     Optimum,
-    Rule,
+    RewardRule,
     equilibria,
     relative,
     settle_all,
@@ -58,7 +58,7 @@ class Prediction:
     """What a rule leads to, from every start."""
 
     game: Game
-    rule: Rule
+    rule: RewardRule
     equilibria: list[Equilibrium]  # different ones, least total first; `start` names all that lead there
     standard: Equilibrium  # where everybody gets everything: federated averaging
     optimum: Optimum  # the most welfare there is, and the total that gives it
@@ -99,7 +99,7 @@ def distinct(candidates: list[Equilibrium]) -> list[Equilibrium]:
     return sorted(unique, key=lambda one: one.total)
 
 
-def predict(game: Game, rule: Rule) -> Prediction:
+def predict(game: Game, rule: RewardRule) -> Prediction:
     """What this rule makes clients do. Raises if best responses do not settle."""
     candidates = equilibria(game, rule)
     restless = [one.start for one in candidates if not one.converged]
@@ -120,7 +120,7 @@ class Range(NamedTuple):
 class Recommendation:
     """A rule, and the evidence for it."""
 
-    rule: Rule  # what to choose
+    rule: RewardRule  # what to choose
     goal: Goal
     reached: Range  # by the rule
     standard: Range  # by federated averaging
@@ -145,7 +145,7 @@ class Recommendation:
         return "\n".join(rows)
 
 
-def _play(game: Game, rules: list[Rule], goal: Goal) -> tuple[Floats, Floats]:
+def _play(game: Game, rules: list[RewardRule], goal: Goal) -> tuple[Floats, Floats]:
     """(B,) goal in the worst and best equilibrium of each rule, over all starts."""
     begin = np.stack(list(starts(game).values()))
     every = [rule for rule in rules for _ in range(begin.shape[0])]
@@ -214,8 +214,8 @@ def recommend(
 
 
 def _refine(
-    game: Game, goal: Goal, rule: Rule, reached: Range, kappa: Floats, grid: Floats
-) -> tuple[Rule, Range]:
+    game: Game, goal: Goal, rule: RewardRule, reached: Range, kappa: Floats, grid: Floats
+) -> tuple[RewardRule, Range]:
     """Finer grids between the neighbours of the best point so far; never worse than it."""
     for _ in range(_REFINEMENTS):
         kappa = _between_neighbours(kappa, rule.sharing)

@@ -34,8 +34,8 @@ from bonafed.checks import Floats
 from bonafed.economics.contribution import cosine_step
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation
-from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
+from bonafed.mechanisms.rewards.measures import Models
 from bonafed.mechanisms.rewards.server import Bools, checked_participation, combine, mean_weights
 from bonafed.mechanisms.rewards.training import Arrays, checked_start, presence, read_only, require_clients
 

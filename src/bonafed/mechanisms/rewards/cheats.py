@@ -41,7 +41,7 @@ from bonafed.learning.federation import (
     Train,
 )
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
-from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.measures import Models
 from bonafed.mechanisms.rewards.training import RewardsState
 from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, generator
@@ -245,7 +245,7 @@ class CheatOutcome:
         return {**plain, "gain": finite_or_none(self.gain)}
 
 
-class Standing(NamedTuple):
+class ClientResults(NamedTuple):
     """How the clients of a federation stand at its end."""
 
     accuracy: Floats  # (N,)
@@ -257,8 +257,8 @@ def outcome(
     names: Sequence[str],
     client: str,
     cheat: str,
-    now: Standing,
-    honest: Standing,
+    now: ClientResults,
+    honest: ClientResults,
     standalone: Floats,
     tolerance: float = SEEN,
 ) -> CheatOutcome:
@@ -335,9 +335,9 @@ def examine(
     if client not in federation.members.index:
         raise InvalidValue("client", "must be one of " + ", ".join(names[:10]), repr(client))
 
-    def standing(state: RewardsState) -> Standing:
+    def standing(state: RewardsState) -> ClientResults:
         scores = np.asarray(accuracy(state.models))
-        return Standing(scores, state.average_rates, contribution_shares(state))
+        return ClientResults(scores, state.average_rates, contribution_shares(state))
 
     alone = checks.vector("standalone", standalone, length=len(names))
     base = standing(train(federation) if honest is None else honest)

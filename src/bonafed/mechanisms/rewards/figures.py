@@ -11,13 +11,21 @@ from matplotlib.figure import Figure
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import Prediction, Recommendation, predict
 from bonafed.mechanisms.rewards.cheats import CheatOutcome
-from bonafed.mechanisms.rewards.game import Game, Rule, relative, settle_all, standard, starts, with_ceiling
+from bonafed.mechanisms.rewards.game import (
+    Game,
+    RewardRule,
+    relative,
+    settle_all,
+    standard,
+    starts,
+    with_ceiling,
+)
 from bonafed.presentation.figures import COLOURS, GREY, RED, sheet
 
 _CEILINGS = 25  # points of the curve
 
 
-def behaviour_figure(game: Game, rule: Rule) -> Figure:
+def behaviour_figure(game: Game, rule: RewardRule) -> Figure:
     """What does this rule make my clients do? Contributions, utilities, and the total by ceiling.
 
     The standard and the relative rule are drawn next to it. Where a rule has several equilibria the bar is
@@ -60,7 +68,7 @@ def _draw_clients(axes: Axes, predictions: Sequence[Prediction], name: str) -> N
             axes.errorbar(place, table[0], [low, high], fmt="none", ecolor="black", lw=1, capsize=2)
 
 
-def _draw_ceilings(axes: Axes, game: Game, rule: Rule, prediction: Prediction) -> None:
+def _draw_ceilings(axes: Axes, game: Game, rule: RewardRule, prediction: Prediction) -> None:
     """The total against the ceiling, at the rule's sharing: least and most over the equilibria found."""
     best = prediction.optimum.total
     if rule.ceiling is not None:

@@ -76,7 +76,7 @@ def contribution_at_slope(worth: Worth, slope: ArrayLike) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RewardRule:
     """A reward rule; make one by `standard`, `relative` or `with_ceiling`."""
 
     ceiling: float | None  # p_ceil > 0, contribution with the full share; None: the largest contribution
@@ -94,19 +94,19 @@ class Rule:
         return limit + (f", sharing {self.sharing:.4g}" if self.sharing else "")
 
 
-def standard() -> Rule:
+def standard() -> RewardRule:
     """Everybody receives the same model: s = 1."""
-    return Rule(ceiling=None, sharing=1.0)
+    return RewardRule(ceiling=None, sharing=1.0)
 
 
-def relative(sharing: float = 0.0) -> Rule:
+def relative(sharing: float = 0.0) -> RewardRule:
     """s = (p/max p)^(1-kappa)."""
-    return Rule(ceiling=None, sharing=sharing)
+    return RewardRule(ceiling=None, sharing=sharing)
 
 
-def with_ceiling(ceiling: float, sharing: float = 0.5) -> Rule:
+def with_ceiling(ceiling: float, sharing: float = 0.5) -> RewardRule:
     """s = min(p/p_ceil, 1)^(1-kappa): mechanism (1)."""
-    return Rule(ceiling=checks.positive("ceiling", ceiling), sharing=sharing)
+    return RewardRule(ceiling=checks.positive("ceiling", ceiling), sharing=sharing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +181,7 @@ class _Rules(NamedTuple):
     exponent: Floats  # (B,) e = 1 - kappa
 
     @staticmethod
-    def of(rules: list[Rule]) -> _Rules:
+    def of(rules: list[RewardRule]) -> _Rules:
         ceilings = [np.nan if rule.ceiling is None else rule.ceiling for rule in rules]
         return _Rules(np.array(ceilings, dtype=np.float64), 1 - np.array([rule.sharing for rule in rules]))
 
@@ -273,14 +273,14 @@ def _utility(game: Game, view: _View, p: Floats, who: list[int]) -> Floats:
     return np.asarray(game.worth.value(p + _share(view, p) * view.others) - game.costs[who] * p)
 
 
-def utilities(game: Game, rule: Rule, contributions: ArrayLike) -> Floats:
+def utilities(game: Game, rule: RewardRule, contributions: ArrayLike) -> Floats:
     """(N,) u_i at given contributions."""
     p = checks.vector("contributions", contributions, length=game.clients)[None]
     everyone = list(range(game.clients))
     return np.asarray(_utility(game, _view(_Rules.of([rule]), p, everyone), p, everyone)[0])
 
 
-def best_responses(game: Game, rule: Rule, contributions: ArrayLike) -> Floats:
+def best_responses(game: Game, rule: RewardRule, contributions: ArrayLike) -> Floats:
     """(N,) what each client would best contribute if the others kept to theirs."""
     p = checks.vector("contributions", contributions, length=game.clients)[None]
     everyone = list(range(game.clients))
@@ -322,7 +322,7 @@ def starts(game: Game) -> dict[str, Floats]:
 
 def equilibria(
     game: Game,
-    rule: Rule,
+    rule: RewardRule,
     begin: Mapping[str, ArrayLike] | None = None,
     *,
     tolerance: float = 1e-13,
@@ -353,7 +353,7 @@ class RestPoints(NamedTuple):
 
 
 def settle_all(
-    game: Game, rules: list[Rule], begin: Floats, *, tolerance: float = 1e-13, sweeps: int = 5000
+    game: Game, rules: list[RewardRule], begin: Floats, *, tolerance: float = 1e-13, sweeps: int = 5000
 ) -> RestPoints:
     """Sequential best responses for many (rule, start) pairs at once; each pair as if it were alone."""
     limit = checks.positive("tolerance", tolerance)

@@ -3,6 +3,8 @@
 The test samples of the data are split by the run's seed. Models are judged on one part, and whatever the
 server looks at while it trains (a measure of contributions, the ranking of Rank) comes from the other, so
 that no model is judged by what selected it (theory D7).
+
+The layers of a module are found in its flat parameters here too (`layer_slices`, `last_layers`).
 """
 
 from __future__ import annotations
@@ -10,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.programs import Program, trainable
 from bonafed.learning.evaluate import ModelScores, evaluate_models
 from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
-from bonafed.mechanisms.rewards.history import Models
-from bonafed.mechanisms.rewards.layers import last_layers, layer_slices, layers_that_train
+from bonafed.mechanisms.rewards.measures import Models
 from bonafed.randomness import Purpose, round_generator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judges:
+class RewardsJudges:
     """The server's own samples, the program that scores models on them, and the layers of the model."""
 
     program: Program
@@ -59,7 +62,7 @@ def judges(
     seed: int,
     cores: int = 1,
     ranking: int | None = None,
-) -> Judges:
+) -> RewardsJudges:
     """Split what is kept for testing; `validation` is the share that may be looked at while training, by
     the seed, or from 1 on the number of the last samples that may."""
     n = len(samples.labels)
@@ -79,10 +82,32 @@ def judges(
         Samples(samples.features[rows], samples.labels[rows])
         for rows in (order[count:].sort().values, order[:count].sort().values)
     )
-    return Judges(program, test, held_out, layer_slices(module), _shared(module), cores, ranking)
+    return RewardsJudges(program, test, held_out, layer_slices(module), _shared(module), cores, ranking)
 
 
 def _shared(module: nn.Module) -> slice | None:
     """The layers that LG-FedAvg averages: the last three as in the paper, fewer if nothing else is left."""
     count = layers_that_train(module)
     return None if count < 2 else last_layers(module, min(SHARED_LAYERS, count - 1))
+
+
+def layer_slices(module: nn.Module) -> list[slice]:
+    """Where each parameter array of a module (a weight, a bias) lies in the flat vector."""
+    ends = np.cumsum([p.numel() for p in trainable(module).values()]).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def last_layers(module: nn.Module, count: int) -> slice:
+    """Where the last `count` layers that have parameters lie in the flat vector."""
+    own = [
+        [p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in module.modules()
+    ]
+    sizes = [sum(numbers) for numbers in own if numbers]
+    if checks.whole("count", count) >= len(sizes):
+        raise InvalidValue("count", f"must be below the number of layers, {len(sizes)}", count)
+    return slice(sum(sizes[:-count]), sum(sizes))
+
+
+def layers_that_train(module: nn.Module) -> int:
+    """How many layers have parameters of their own that train."""
+    return sum(any(p.requires_grad for p in part.parameters(recurse=False)) for part in module.modules())

@@ -23,7 +23,7 @@ from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.federation import NOT_FINITE, Failure, Federation, Reply, Task, Train
 from bonafed.learning.sections import BadUpdatePolicy
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.measures import Models
 from bonafed.mechanisms.rewards.server import Bools
 
 _USUAL_TRAINING = LocalTraining(batch_size=32, learning_rate=0.01)

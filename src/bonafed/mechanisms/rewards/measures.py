@@ -1,4 +1,8 @@
-"""Contribution measures: functions (history) -> (N,), which the reward rates are made from (theory D6).
+"""Contribution measures, which the reward rates are made from (theory D6), and the history they look at.
+
+A measure is a function (history) -> (N,) contributions. It sees uploads, who was there, and the models
+handed out; never a client's data. `History.score` is the server's own: how good models are on its
+validation set.
 
     measure                   what it sees                       who can fool it
     data_size                 the sizes clients state            whoever states more
@@ -17,21 +21,83 @@ Reward rates need contributions of at least 0; `at_least_zero` turns a measure i
 nothing.
 
 `contributions` is the one door: it calls a measure, the user's own included, and checks what comes back.
+
+A measure of the whole history needs every round to be kept: N P numbers twice per round,
+read again after each. A `RunningMeasure` continues from its value in the previous round by a step
+
+    p_t = step(p_{t-1}, round t, sizes),   p_0 = None,
+
+and needs the last round only: nothing is kept, and a checkpoint stays small. Rounds that nobody attended
+are skipped. `running_cosine` is CGSV in this form, the same numbers as `cosine_gradient`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics import completion, contribution
-from bonafed.economics.contribution import Masks, ShapleyValues
+from bonafed.economics.contribution import Masks, ShapleyValues, cosine_step
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.rewards.history import History, Measure, Round
 from bonafed.randomness import numbered_generator
 
+Models = NDArray[np.floating[Any]]  # (m, P) parameters of m models, in the precision they were trained in
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedRound:
+    """One round, as the server saw it."""
+
+    updates: Models  # (N, P) g_i, what each client uploaded; zeros where it was absent
+    present: NDArray[np.bool_]  # (N,) who sent an update
+    models: Models  # (N, P) theta_i, what each client held before it trained
+    reference: Models  # (P,) theta_ref, the server's own model before this round's updates
+
+    def __post_init__(self) -> None:
+        shape = self.updates.shape
+        if len(shape) != 2:
+            raise InvalidValue("updates", "must be (clients, parameters)", f"shape {shape}")
+        for name, actual, expected in (
+            ("present", self.present.shape, shape[:1]),
+            ("models", self.models.shape, shape),
+            ("reference", self.reference.shape, shape[1:]),
+        ):
+            if actual != expected:
+                raise InvalidValue(name, f"must have shape {expected}", actual)
+        if self.present.dtype != np.bool_:
+            raise InvalidValue("present", "must be true or false for each client", self.present.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """The rounds so far, oldest first."""
+
+    sizes: Floats  # (N,) records each client says it trains on, > 0
+    rounds: Sequence[ObservedRound]
+    score: Callable[[Models], Floats] | None = (
+        None  # (m, P) models -> (m,) validation accuracy, if there is one
+    )
+
+    def __post_init__(self) -> None:
+        sizes = checks.vector("sizes", self.sizes, sign="positive")
+        for t, one in enumerate(self.rounds):
+            if one.present.size != sizes.size:
+                raise InvalidValue(f"round {t}", f"must have {sizes.size} clients", one.present.size)
+        object.__setattr__(self, "sizes", sizes)
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return self.sizes.size
+
+
+Measure = Callable[[History], Floats]  # history -> (N,) contributions
 _AT_ONCE = 64  # models scored in one call: bounds the memory for large models
 
 
@@ -53,7 +119,7 @@ def data_size(history: History) -> Floats:
 def standalone_accuracy(accuracies: ArrayLike) -> Measure:
     """Accuracies of the clients' own models, fixed before training.
 
-    Which data they were measured on is part of the result (see `metrics`): the paper takes the test set.
+    Which data they were measured on is part of the result (see `settlement`): the paper takes the test set.
     """
     return _constant("accuracies", accuracies)
 
@@ -172,7 +238,7 @@ def completed_shapley(*, rank: int = 3, ridge: float = 1e-3, orders: int = 100, 
 class _RoundValue:
     """v_t: the validation score of the reference model after the mean update of a coalition."""
 
-    def __init__(self, history: History, one: Round) -> None:
+    def __init__(self, history: History, one: ObservedRound) -> None:
         if history.score is None:
             raise MissingValue("history.score", "is required: this measure needs a validation set")
         self._score, self._reference = history.score, one.reference
@@ -193,3 +259,25 @@ class _RoundValue:
                 )
             scores[start : start + _AT_ONCE] = worth
         return scores
+
+
+Step = Callable[[Floats | None, ObservedRound, Floats], Floats]
+
+
+# (contributions (N,) of the last round or None, this round, sizes (N,)) -> (N,) contributions
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMeasure:
+    """A measure of one round after the other."""
+
+    step: Step
+
+
+def running_cosine(*, scale: float = 0.5, memory: float = 0.95, least: float = 1e-3) -> RunningMeasure:
+    """CGSV: importance from the cosine of each update with the weighted mean of all."""
+
+    def step(before: Floats | None, one: ObservedRound, sizes: Floats) -> Floats:
+        return cosine_step(one.updates, before, sizes, scale=scale, memory=memory, least=least).importance
+
+    return RunningMeasure(step)

@@ -31,20 +31,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.contracts.attendance import Lottery
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import Reports
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.sections import BadUpdatePolicy
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.mechanisms.rewards import measures
 from bonafed.mechanisms.rewards.baselines import (
     Baseline,
@@ -56,12 +50,10 @@ from bonafed.mechanisms.rewards.baselines import (
     Standalone,
 )
 from bonafed.mechanisms.rewards.cheats import CheatingFederation, cheats_from, contribution_shares
-from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import LocalRounds
-from bonafed.mechanisms.rewards.rates import Reference
-from bonafed.mechanisms.rewards.running import running_cosine
+from bonafed.mechanisms.rewards.measures import Models, running_cosine
 from bonafed.mechanisms.rewards.section import HONEST, REWARDS, STANDALONE, Rewards, check, rewards_of
-from bonafed.mechanisms.rewards.server import Own
+from bonafed.mechanisms.rewards.server import Own, Reference
 from bonafed.mechanisms.rewards.settlement import settlement
 from bonafed.mechanisms.rewards.training import Contributions, ModelRewards, RewardsState
 from bonafed.sections import named
@@ -71,7 +63,7 @@ if TYPE_CHECKING:
 
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
-    from bonafed.mechanisms.rewards.judges import Judges
+    from bonafed.mechanisms.rewards.judges import RewardsJudges
 
 Vectors = Mapping[str, NDArray[Any]]  # results of a phase, by name
 PhaseState = RewardsState | BaselineState
@@ -107,7 +99,7 @@ class RewardsMechanism(Answers):
 
     config: Config  # resolved
     members: Roster
-    judges: Judges | None = None  # the server's test samples; `with_judges`
+    judges: RewardsJudges | None = None  # the server's test samples; `with_judges`
 
     @property
     def section(self) -> Rewards:
@@ -124,7 +116,7 @@ class RewardsMechanism(Answers):
         return None
 
     @property
-    def contract(self) -> Contract | None:
+    def contract(self) -> PublishedContract | None:
         return None
 
     def test_samples(self, test: Samples | None = None) -> Samples:
@@ -132,7 +124,7 @@ class RewardsMechanism(Answers):
         return self._judges.test
 
     @property
-    def _judges(self) -> Judges:
+    def _judges(self) -> RewardsJudges:
         if self.judges is None:
             raise InvalidValue("rewards", "must have test samples to judge models by", "none")
         return self.judges

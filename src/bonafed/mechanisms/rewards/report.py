@@ -58,7 +58,7 @@ def _worth(name: str, value: object) -> str:
 
 
 @dataclass(frozen=True)
-class AuditOptions(Section):
+class RewardsAuditOptions(Section):
     """Of `bonafed audit rewards`."""
 
     measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are measured.")
@@ -102,10 +102,9 @@ class ParameterOptions(Section):
     worth: str = key(_worth, "exp", help=_WORTH_HELP)
 
 
-def audit(options: AuditOptions) -> Document:
+def audit(options: RewardsAuditOptions) -> Document:
     """Clients of a small federation cheat in every known way."""
-    from bonafed.mechanisms.rewards.search import search
-    from bonafed.mechanisms.rewards.simulated import simulate
+    from bonafed.mechanisms.rewards.cheat_search import search, simulate
 
     section = Rewards(measure=options.measure, sharing=options.sharing, recovery=options.recovery)
     simulation = simulate(

@@ -17,8 +17,7 @@ from bonafed.errors import InvalidValue, refuse
 from bonafed.learning.sections import Run
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.rewards.cheats import parse_cheat
-from bonafed.mechanisms.rewards.rates import Reference
-from bonafed.mechanisms.rewards.server import Own
+from bonafed.mechanisms.rewards.server import Own, Reference
 from bonafed.sections import Section, key, one_of, texts
 
 MeasureName = Literal[

@@ -10,8 +10,8 @@ from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
 from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays, cheats_are_seen
 from bonafed.mechanisms.rewards.report import (
-    AuditOptions,
     ParameterOptions,
+    RewardsAuditOptions,
     RuleOptions,
     audit,
     parameter_advice,
@@ -34,7 +34,7 @@ def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
 
 def _audit(attack: Attack) -> Sequence[Finding]:
     """Search the clients of the run for the known cheat that gains most."""
-    from bonafed.mechanisms.rewards.search import search
+    from bonafed.mechanisms.rewards.cheat_search import search
 
     mechanism = attack.mechanism
     if attack.start is None or mechanism is None or mechanism.judges is None:
@@ -67,7 +67,7 @@ SLICE = Slice(
     compare=_compare,
     attack=Command(
         "Let clients cheat in every known way, and show whether it pays.",
-        AuditOptions,
+        RewardsAuditOptions,
         audit,
         "A small federation of handwritten digits is trained once with everybody honest and once for every "
         "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update "

@@ -37,14 +37,14 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Federation
-from bonafed.mechanisms.rewards.history import History, Measure, Models, Round
 from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
-from bonafed.mechanisms.rewards.rates import Reference, reward_rates
-from bonafed.mechanisms.rewards.running import RunningMeasure
+from bonafed.mechanisms.rewards.measures import History, Measure, Models, ObservedRound, RunningMeasure
 from bonafed.mechanisms.rewards.server import (
     Bools,
     Own,
+    Reference,
     checked_participation,
+    reward_rates,
     server_step,
     who_is_present,
     who_recovers,
@@ -54,7 +54,7 @@ Contributions = ArrayLike | Measure | RunningMeasure  # given, or measured from 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class State(Protocol):
+class MethodState(Protocol):
     """What passes from round to round, whatever the method."""
 
     @property
@@ -66,10 +66,10 @@ class State(Protocol):
         """Rounds done."""
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=MethodState)
 
 
-class Method(Protocol[S]):
+class RewardsMethod(Protocol[S]):
     """A way to train one model per client: IAFL and every baseline, driven by the same loop."""
 
     def begin(self, start: Models) -> S:
@@ -92,7 +92,7 @@ class RewardsState:
     rates: Floats  # (t, N) gamma_i of each round, in [0, 1]; 0 in a round nobody attended
     present: Bools  # (t, N) A_t: who was there and delivered
     recovered: Bools  # (t, N) who was handed the reference model
-    history: tuple[Round, ...] = ()  # what a measure looks at, oldest first; none if p is given
+    history: tuple[ObservedRound, ...] = ()  # what a measure looks at, oldest first; none if p is given
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -122,15 +122,15 @@ class RewardsState:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> RewardsState:
         """The state that `arrays` came from, to the bit."""
-        history: tuple[Round, ...] = ()
+        history: tuple[ObservedRound, ...] = ()
         if "history_present" in arrays:
             parts = [arrays[f"history_{name}"] for name in _ROUND_FIELDS]
-            history = tuple(Round(*one) for one in zip(*parts, strict=True))
+            history = tuple(ObservedRound(*one) for one in zip(*parts, strict=True))
         names = (f.name for f in fields(cls) if f.name != "history")
         return cls(**{name: arrays[name] for name in names}, history=history)
 
 
-_ROUND_FIELDS = tuple(f.name for f in fields(Round))
+_ROUND_FIELDS = tuple(f.name for f in fields(ObservedRound))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +191,7 @@ class ModelRewards:
         there = presence(self.participation, self.clients, self.seed, t)  # (1)
         uploads = ask(federation, self.local, state.models, t, there)  # (2)
         updates, present = uploads.updates, uploads.present
-        latest = Round(updates, present, state.models, state.reference)
+        latest = ObservedRound(updates, present, state.models, state.reference)
         history = self._remember(state, latest)
         models, reference = state.models, state.reference
         p, gamma = np.full(self.clients, np.nan), np.zeros(self.clients)
@@ -222,13 +222,15 @@ class ModelRewards:
         """The models as they are: every upload was delivered in its own round."""
         return state.models
 
-    def _remember(self, state: RewardsState, one: Round) -> tuple[Round, ...]:
+    def _remember(self, state: RewardsState, one: ObservedRound) -> tuple[ObservedRound, ...]:
         if not callable(self.contributions):
             return ()
         rounds = (*state.history, one)
         return rounds if self.keep is None else rounds[-self.keep :]
 
-    def _measure(self, state: RewardsState, latest: Round, history: tuple[Round, ...]) -> Floats:
+    def _measure(
+        self, state: RewardsState, latest: ObservedRound, history: tuple[ObservedRound, ...]
+    ) -> Floats:
         sizes = np.asarray(self.sizes)
         if isinstance(self.contributions, RunningMeasure):
             rounds = np.flatnonzero(state.present.any(1))
@@ -243,7 +245,7 @@ class ModelRewards:
 
 
 def run(
-    method: Method[S],
+    method: RewardsMethod[S],
     federation: Federation,
     start: Models,
     *,

@@ -5,13 +5,8 @@ cost: with a known prior (`contract`, made of a `plan`), or with none (`prior_fr
 """
 
 from bonafed.door import guard
-from bonafed.mechanisms.sampling.contracts import (
-    BenchmarkContract,
-    PriorFreeContract,
-    SamplingContract,
-    contract,
-    prior_free_contract,
-)
+from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
+from bonafed.mechanisms.sampling.contracts import contract, prior_free_contract
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     CompleteInformation,
@@ -23,9 +18,11 @@ from bonafed.mechanisms.sampling.menus import (
 from bonafed.mechanisms.sampling.plan import Benchmark, SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
 from bonafed.mechanisms.sampling.published import (
+    SamplingContract,
     contract_from_json,
     contract_to_json,
 )
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
 from bonafed.mechanisms.sampling.spend import (
     SpendDistribution,

@@ -29,7 +29,7 @@ from bonafed.sections import Section, flag, key, text, word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bonafed.learning.problems.constants import Constants
+    from bonafed.learning.problems.constants import ConvergenceConstants
 
 
 _NATURAL = "natural"  # everybody has the records that are its own
@@ -92,11 +92,11 @@ class ConvergenceOptions(Section):
     seed: int = key(checks.seed, 0, help="Of the partition.")
     standardise: bool = key(flag, False, help="Give every feature of the data mean 0 and spread 1 first.")
 
-    def constants(self) -> Constants:
+    def constants(self) -> ConvergenceConstants:
         """Those of softmax regression on the data, dealt out to the clients."""
         return self.constants_and_hint()[0]
 
-    def constants_and_hint(self) -> tuple[Constants, str]:
+    def constants_and_hint(self) -> tuple[ConvergenceConstants, str]:
         """The constants, and a sentence about the scale of the data where it makes the bounds useless."""
         with explained():
             from bonafed.learning.data import datasets
@@ -123,7 +123,7 @@ class ConvergenceOptions(Section):
         return found, off_scale(features, data.columns, "--standardise") if table else ""
 
 
-def convergence_model(found: Constants, local_steps: int) -> ConvergenceModel:
+def convergence_model(found: ConvergenceConstants, local_steps: int) -> ConvergenceModel:
     """Proposition 1 with estimated constants."""
     return ConvergenceModel(
         found.smoothness, found.strong_convexity, local_steps, found.gradient_bounds, found.gradient_noise,
@@ -194,7 +194,7 @@ def advise(options: ConvergenceOptions) -> Document:
     return Document((advice, *notes, _constants_table(found, model), table, caution), data, draw)
 
 
-def _plain(found: Constants) -> dict[str, Any]:
+def _plain(found: ConvergenceConstants) -> dict[str, Any]:
     return {
         "smoothness": found.smoothness, "strong_convexity": found.strong_convexity,
         "gradient_bounds": found.gradient_bounds.tolist(), "gradient_noise": found.gradient_noise.tolist(),
@@ -203,7 +203,7 @@ def _plain(found: Constants) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _constants_table(found: Constants, model: ConvergenceModel) -> Table:
+def _constants_table(found: ConvergenceConstants, model: ConvergenceModel) -> Table:
     def spread(values: Floats) -> tuple[float, float, float]:
         return float(values.min()), float(np.median(values)), float(values.max())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import FEW, Attendance, empty_in_words, few, unheld_in_words
+from bonafed.contracts.canonical import coin_commitment
 from bonafed.economics import registry
 from bonafed.economics.audit import AuditReport, MenuLike, audit
 from bonafed.economics.claims import findings_table
@@ -19,16 +21,14 @@ from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.attendance import FEW, Attendance, empty_in_words, few, unheld_in_words
-from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.protocol import Command
-from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
 from bonafed.mechanisms.sampling.controls import PayAsBid
 from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
+from bonafed.mechanisms.sampling.published import SamplingContract
 from bonafed.mechanisms.sampling.report import spend_blocks, spend_to_json
-from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, rules_to_json
+from bonafed.mechanisms.sampling.rules import PriorFreeContract, audit_sequence
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.presentation.documents import (
     Block,
@@ -161,8 +161,6 @@ def _quote_contract(options: QuoteOptions) -> Document:
         belief, options.budget, options.clients, options.rounds,
         confidence=options.confidence, decimals=options.decimals,
     )  # fmt: skip
-    if options.coins is not None:
-        contract = replace(contract, coin_commitment=options.coins)
     costs = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
     data = describe(contract, costs)
 
@@ -171,9 +169,11 @@ def _quote_contract(options: QuoteOptions) -> Document:
 
         return contract_figure(contract)
 
-    files = {"contract": SamplingContract.of(contract).content}
+    published = SamplingContract.of(contract)
+    if options.coins is not None:
+        published = published.with_coins(options.coins)
     blocks = _quote_blocks(contract, data, estimated=options.past_costs is not None)
-    return Document(tuple(blocks), data, draw, files)
+    return Document(tuple(blocks), data, draw, {"contract": published.content})
 
 
 def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> list[Block]:
@@ -346,9 +346,9 @@ def _quote_prior_free(options: QuoteOptions) -> Document:
     levels = (
         np.linspace(0.0, rules.highest, 7) if options.at is None else admitted(options.at, rules.highest)
     )
-    contract = PriorFreeContract(PublishedRules(rules, options.rounds, options.coins, options.decimals))
+    contract = PriorFreeContract(rules, options.rounds, options.decimals, options.coins)
     data = describe_prior_free(
-        contract.published,
+        contract,
         run,
         milestones(rules, example),
         levels,
@@ -375,7 +375,7 @@ def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, Pri
 
 
 def describe_prior_free(
-    published: PublishedRules,
+    published: PriorFreeContract,
     run: PriorFreeRun,
     moments: list[tuple[int, PriorFreeState]],
     levels: Floats,
@@ -398,7 +398,7 @@ def describe_prior_free(
             }
         )
     return {
-        "rules": rules_to_json(*published),
+        "rules": published.to_json(),
         "example": {
             "costs": source,
             "terms": terms,

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Case, CurveMenu, Menu, StepMenu, step_payments
-from bonafed.economics.curves import Curve, cost_curve, virtual_curve, virtual_roots
+from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve, virtual_roots
 from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import ContinuousPrior, Prior
@@ -108,7 +108,7 @@ def require_scale(name: str, value: float, budget: float) -> None:
         raise InvalidValue(name, "must not be too far from the costs for double precision", budget)
 
 
-def _spend_parts(curve: Curve, scale: float) -> tuple[float, float]:
+def _spend_parts(curve: SpendCurve, scale: float) -> tuple[float, float]:
     x = curve.cutoff(np.asarray(scale))
     return float(curve.head(x)), float(curve.tail_root(x))
 

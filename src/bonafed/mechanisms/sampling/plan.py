@@ -22,15 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.attendance import Attendance
 from bonafed.economics.contracts import Allocation, Menu
-from bonafed.economics.curves import Curve, cost_curve, virtual_curve
+from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve
 from bonafed.economics.expectation import expectation
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     data_weights,
@@ -80,7 +80,6 @@ class SamplingPlan:
     intended_spend: float  # money, whole run: the expected spend it was made for; shrunk by `confidence`
     scale: float | None  # tau of the module docstring; None: everybody is in every round
     confidence: float | None = None  # realised spend is within budget with this probability
-    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
     names: tuple[str, ...] | None = None  # (N,) whose group `membership` is; None: all share one group
     decimals: int = DECIMALS  # decimals of an amount that is paid
 
@@ -291,7 +290,9 @@ def menus_at_scale(groups: Sequence[Group], tau: float | None, share: float) -> 
     )
 
 
-def common_scale(groups: Sequence[Group], curve_of: Callable[[Prior], Curve], per_round: float) -> float:
+def common_scale(
+    groups: Sequence[Group], curve_of: Callable[[Prior], SpendCurve], per_round: float
+) -> float:
     """tau at which all groups together spend `per_round`; concave in tau as for one client."""
     by_prior: dict[Prior, tuple[list[float], list[int]]] = {}
     for group in groups:

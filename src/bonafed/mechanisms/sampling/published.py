@@ -1,4 +1,4 @@
-"""A sampling contract as a file.
+"""The contract of a posted menu as a file: truthful, and within the budget on average.
 
 What the file states, and nothing else, fixes every client's terms:
 
@@ -16,36 +16,28 @@ What the file states, and nothing else, fixes every client's terms:
 
 Terms are computed from prior and scale at any cost; the table `levels` shows them at the costs of a finite
 prior, or at 65 even costs. A file whose table does not show the terms that will be paid is refused when it
-is read; that they are worth signing is what `verify` checks. Files of older versions are refused: those of
-version 1 could promise one thing in the table and pay another, those of version 2 did not say which client
-is in which group, nor how payments are rounded.
+is read; that they are worth signing is what `verify` checks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.terms import Drawn, Reports
+from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import CurveMenu, Menu
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.canonical import (
-    canonical_bytes,
-    coins_from_json,
-    coins_to_json,
-    digest,
-    require_same,
-    require_version,
-    tidy,
-)
 from bonafed.mechanisms.sampling.plan import (
     MOST_CLIENTS,
     MOST_ROUNDS,
@@ -53,9 +45,17 @@ from bonafed.mechanisms.sampling.plan import (
     SamplingPlan,
     menus_at_scale,
 )
+from bonafed.mechanisms.sampling.settlement import (
+    SamplingKind,
+    SettledTerms,
+    designed_from_reports,
+    missing,
+    overspending,
+    share_of_budget,
+    terms_at,
+)
+from bonafed.presentation.documents import Document
 
-FORMAT = "bonafed-sampling-contract"
-VERSION = 3
 _RTOL = 1e-10  # a table against the terms it shows: both by the same formulas, perhaps on two machines
 _ATOL = 1e-15  # ... and what rounding makes of a probability that is 0 or next to it
 
@@ -68,81 +68,164 @@ class Levels(NamedTuple):
     payment: Floats  # (K,) money per participation
 
 
-class Published(NamedTuple):
-    """A contract as read: the plan it fixes, and the tables it shows beside that."""
+@dataclass(frozen=True, eq=False, repr=False)
+class SamplingContract(SamplingKind):
+    """A posted menu, with the tables of its terms as they are written in the file."""
+
+    format = "bonafed-sampling-contract"
 
     plan: SamplingPlan
-    levels: tuple[Levels, ...]  # one per group
-    data: JSONObject  # the canonical object
+    levels: tuple[Levels, ...]  # one table per group; not trusted before `require_terms_shown`
+    coin_commitment: str | None = None
+
+    @classmethod
+    def of(cls, plan: SamplingPlan) -> Self:
+        """The contract that publishes a plan."""
+        return cls(plan, tuple(Levels(menu.levels(), *menu.price(menu.levels())) for menu in plan.menus))
 
     @property
-    def content(self) -> bytes:
-        """The canonical form."""
-        return canonical_bytes(self.data)
+    def clients(self) -> int:  # type: ignore[override]  # of the plan
+        return self.plan.clients
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical form, in hex."""
-        return digest(self.content)
+    def rounds(self) -> int:  # type: ignore[override]
+        return self.plan.rounds
+
+    @property
+    def decimals(self) -> int:  # type: ignore[override]
+        return self.plan.decimals
+
+    @property
+    def total_budget(self) -> float:  # type: ignore[override]
+        return self.plan.total_budget
+
+    @property
+    def expected_spend(self) -> float:
+        return self.plan.expected_spend
+
+    @property
+    def confidence(self) -> float | None:
+        return self.plan.confidence
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        return self.plan.names or ()
+
+    def draw_costs(self, rng: np.random.Generator, clients: int) -> Floats:
+        costs, groups = np.empty(clients), self.plan.membership[:clients]
+        for index, group in enumerate(self.plan.groups):
+            members = np.flatnonzero(groups == index)
+            costs[members] = group.prior.sample(rng, members.size)
+        return costs
+
+    def fields(self) -> JSONObject:
+        plan, several = self.plan, len(self.plan.groups) > 1
+        groups = []
+        for group, table in zip(plan.groups, self.levels, strict=True):
+            entry: JSONObject = {
+                "clients": group.clients,
+                "prior": group.prior.to_json(),
+                "levels": {name: column.tolist() for name, column in table._asdict().items()},
+            }
+            groups.append({**entry, "weight": group.weight} if several else entry)
+        data: JSONObject = {
+            "total_budget": plan.total_budget,
+            "rounds": plan.rounds,
+            "decimals": plan.decimals,
+            "groups": groups,
+        }
+        if plan.scale is not None:
+            # Weights matter by their ratios: those of a single group are in its scale.
+            data["scale"] = plan.scale if several else plan.scale * math.sqrt(plan.groups[0].weight)
+        if plan.confidence is not None:
+            data |= {"confidence": plan.confidence, "intended_spend": plan.intended_spend}
+        if several:
+            names = plan.names or tuple(map(str, range(plan.clients)))
+            data |= {"names": list(names), "membership": plan.membership.tolist()}
+        return data
+
+    @classmethod
+    def from_fields(cls, data: JSONObject) -> Self:
+        money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
+        rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
+        confidence, intended = _promise(data, money)
+        groups = _groups(field(data, "groups", "contract"))
+        membership = _membership(data, groups)
+        names = _names(data, membership.size) if len(groups) > 1 else None
+        decimals = check_decimals("contract.decimals", field(data, "decimals", "contract"))
+        scale = checks.positive("contract.scale", data["scale"]) if "scale" in data else None
+        menus = menus_at_scale(groups, scale, intended / rounds / membership.size)
+        plan = SamplingPlan(
+            money, rounds, groups, menus, membership, intended, scale, confidence, names, decimals
+        )
+        tables = [
+            _levels(field(entry, "levels", "group"), menu)
+            for entry, menu in zip(data["groups"], menus, strict=True)
+        ]
+        return cls(plan, tuple(tables))
+
+    def require_terms_shown(self) -> None:
+        """Refuse a contract whose tables show other terms than it pays."""
+        for number, (menu, table) in enumerate(zip(self.plan.menus, self.levels, strict=True)):
+            for name, gap in table_gaps(menu, table).items():
+                if np.any(gap > 0):
+                    at = int(np.argmax(gap))
+                    rule = f"must show the terms that prior and scale give at cost {table.cost[at]:g}"
+                    value = float(getattr(table, name)[at])
+                    raise InvalidValue(f"contract.groups[{number}].levels.{name}", rule, value)
+
+    def terms_for(self, reports: Reports) -> SettledTerms:
+        """Refused where the file shows other terms than it pays.
+
+        Where clients are in groups, the contract says by name who is in which; else all names are alike.
+        """
+        self.require_terms_shown()
+        plan, names = self.plan, tuple(reports)
+        costs, places = np.array(list(reports.values()), dtype=np.float64), np.arange(len(names))
+        if plan.names is not None:
+            numbers = {name: place for place, name in enumerate(plan.names)}
+            places = np.array([numbers[name] for name in names])
+        terms = terms_at(plan, names, costs, places)
+        return terms.cautioned(
+            *missing(terms, plan.clients, share_of_budget(plan, places)),
+            *(() if isinstance(reports, Drawn) else designed_from_reports(plan, terms, places)),
+            *overspending(terms),
+        )
+
+    def verify(self) -> Sequence[Finding]:
+        from bonafed.mechanisms.sampling.verification import verify_menus
+
+        return verify_menus(self)
+
+    def prospect(self, report: float) -> Document:
+        from bonafed.mechanisms.sampling.report import prospect_document
+
+        return prospect_document(self.plan.menus, self.rounds, report)
+
+    def signed(self) -> Document:
+        from bonafed.mechanisms.sampling.report import contract_document
+
+        return contract_document(self)
+
+    def scheme_settings(self) -> Mapping[str, Any]:
+        """A contract with groups cannot be written as a table: a run under it must be handed the file."""
+        plan = self.plan
+        if len(plan.groups) > 1:
+            return {"scheme": "published"}
+        prior = plan.groups[0].prior.to_json()
+        return {"scheme": "optimal", "prior": prior, "confidence": plan.confidence}
 
 
 def contract_to_json(contract: SamplingPlan) -> JSONObject:
     """Plain data to publish; `contract_from_json` rebuilds the plan."""
-    return publish(contract).data
-
-
-def publish(contract: SamplingPlan) -> Published:
-    """A plan as it is published, with the tables of its terms."""
-    tables = tuple(Levels(menu.levels(), *menu.price(menu.levels())) for menu in contract.menus)
-    return Published(contract, tables, _to_json(contract, tables))
-
-
-def _to_json(contract: SamplingPlan, tables: Sequence[Levels]) -> JSONObject:
-    several = len(contract.groups) > 1
-    groups = []
-    for group, table in zip(contract.groups, tables, strict=True):
-        entry: JSONObject = {
-            "clients": group.clients,
-            "prior": tidy(group.prior.to_json()),
-            "levels": {name: column.tolist() for name, column in table._asdict().items()},
-        }
-        groups.append({**entry, "weight": group.weight} if several else entry)
-    data: JSONObject = {
-        "format": FORMAT,
-        "version": VERSION,
-        "total_budget": contract.total_budget,
-        "rounds": contract.rounds,
-        "decimals": contract.decimals,
-        "groups": groups,
-        **coins_to_json(contract.coin_commitment),
-    }
-    if contract.scale is not None:
-        # Weights matter by their ratios: those of a single group are in its scale.
-        data["scale"] = contract.scale if several else contract.scale * math.sqrt(contract.groups[0].weight)
-    if contract.confidence is not None:
-        data |= {"confidence": contract.confidence, "intended_spend": contract.intended_spend}
-    if several:
-        names = contract.names or tuple(map(str, range(contract.clients)))
-        data |= {"names": list(names), "membership": contract.membership.tolist()}
-    return data
+    return SamplingContract.of(contract).to_json()
 
 
 def contract_from_json(data: object) -> SamplingPlan:
     """The plan of a published contract; every field is checked, and the tables show the plan's terms."""
-    published = parse_contract(data)
-    require_terms_shown(published)
-    return published.plan
-
-
-def require_terms_shown(published: Published) -> None:
-    """Refuse a contract whose tables show other terms than it pays."""
-    for number, (menu, table) in enumerate(zip(published.plan.menus, published.levels, strict=True)):
-        for name, gap in table_gaps(menu, table).items():
-            if np.any(gap > 0):
-                at = int(np.argmax(gap))
-                rule = f"must show the terms that prior and scale give at cost {table.cost[at]:g}"
-                value = float(getattr(table, name)[at])
-                raise InvalidValue(f"contract.groups[{number}].levels.{name}", rule, value)
+    contract = SamplingContract.from_json(data)
+    contract.require_terms_shown()
+    return contract.plan
 
 
 def table_gaps(menu: Menu, table: Levels) -> dict[str, Floats]:
@@ -153,35 +236,6 @@ def table_gaps(menu: Menu, table: Levels) -> dict[str, Floats]:
         "probability": np.abs(table.probability - q) - (_RTOL * q + noise),
         "payment": np.abs(table.payment - r) - _RTOL * r,
     }
-
-
-def parse_contract(data: object) -> Published:
-    """A published contract as it stands: what it says is well formed, not yet what it should be."""
-    kind = field(data, "format", "contract")
-    if kind != FORMAT:
-        raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
-    assert isinstance(data, dict)  # otherwise `field` would have refused it
-    require_version(field(data, "version", "contract"), VERSION, "contract.version")
-    money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
-    rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
-    confidence, intended = _promise(data, money)
-    groups = _groups(field(data, "groups", "contract"))
-    membership = _membership(data, groups)
-    names = _names(data, membership.size) if len(groups) > 1 else None
-    decimals = check_decimals("contract.decimals", field(data, "decimals", "contract"))
-    scale = checks.positive("contract.scale", data["scale"]) if "scale" in data else None
-    menus = menus_at_scale(groups, scale, intended / rounds / membership.size)
-    coins = coins_from_json(data.get("coins"))
-    plan = SamplingPlan(
-        money, rounds, groups, menus, membership, intended, scale, confidence, coins, names, decimals
-    )
-    tables = [
-        _levels(field(entry, "levels", "group"), menu)
-        for entry, menu in zip(data["groups"], menus, strict=True)
-    ]
-    canonical = _to_json(plan, tables)
-    require_same(data, canonical, "contract")
-    return Published(plan, tuple(tables), canonical)
 
 
 def _promise(data: JSONObject, money: float) -> tuple[float | None, float]:

@@ -6,27 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from bonafed.contracts.attendance import Attendance, few
+from bonafed.contracts.terms import EARNINGS, Earning
 from bonafed.economics.contracts import Menu
 from bonafed.economics.registry import number_in_words, prior_in_words
-from bonafed.mechanisms.attendance import Attendance, few
-from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.presentation.documents import Block, Column, Document, Draw, JSONObject, Table, counted
-from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bonafed.mechanisms.sampling.contracts import (
-        BenchmarkContract,
-        PriorFreeContract,
-        SamplingContract,
-    )
-    from bonafed.mechanisms.sampling.settlement import SettledTerms
+    from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
+    from bonafed.mechanisms.sampling.published import SamplingContract
+    from bonafed.mechanisms.sampling.rules import PriorFreeContract
 
 QUANTILES = (0.01, 0.5, 0.99)
-_ROWS = 20  # clients shown; all of them are in the plain data and in the file
 _COINS = "in every round each client by a coin of its own, with the probability that its report is given; "
 
 
@@ -68,7 +63,7 @@ def contract_document(contract: SamplingContract) -> Document:
 
         return contract_figure(plan) if len(plan.menus) == 1 else _drawn_figure(contract)
 
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw, plan.attendance)
+    return _signed_document(facts, rows, contract.coin_commitment, draw, plan.attendance)
 
 
 def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
@@ -80,12 +75,12 @@ def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
     names = members or tuple(map(str, range(contract.clients)))
     assert contract.question.simulate is not None  # sampling contracts hold a belief about costs
     costs = contract.question.simulate(contract.clients).tolist()
-    return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
+    return terms_figure(contract.terms_for(dict(zip(names, costs, strict=True))))
 
 
 def rules_document(contract: PriorFreeContract) -> Document:
     """What a participant under prior-free rules signs."""
-    rules = contract.published.rules
+    rules = contract.rules
     own: JSONObject = {
         "highest": rules.highest,
         "initial": rules.first_clients,
@@ -99,9 +94,9 @@ def rules_document(contract: PriorFreeContract) -> Document:
         "sha256": contract.digest,
         "clients": rules.clients,
         "rounds": contract.rounds,
-        "budget": contract.published.total_budget,
+        "budget": contract.total_budget,
         "confidence": None,
-        "decimals": contract.published.decimals,
+        "decimals": contract.decimals,
         **own,
         "order": "SHA-256 of this contract's digest and the client's name",
         "names_are": "those the operator had listed before these rules were published",
@@ -117,7 +112,7 @@ def rules_document(contract: PriorFreeContract) -> Document:
         costs = contract.question.simulate(rules.clients)
         return prior_free_figure(rules, costs, rules.run(costs))
 
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw)
+    return _signed_document(facts, rows, contract.coin_commitment, draw)
 
 
 def benchmark_document(contract: BenchmarkContract) -> Document:
@@ -141,8 +136,7 @@ def benchmark_document(contract: BenchmarkContract) -> Document:
     }
     rows = [("prior", prior_in_words(contract.prior)), ("terms", terms[contract.scheme])]
     return _signed_document(
-        facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract),
-        contract.attendance,
+        facts, rows, contract.coin_commitment, lambda: _drawn_figure(contract), contract.attendance
     )  # fmt: skip
 
 
@@ -150,7 +144,6 @@ def _signed_document(
     facts: JSONObject,
     own: Sequence[tuple[str, str]],
     commitment: str | None,
-    content: bytes,
     figure: Draw,
     attendance: Attendance | None = None,
 ) -> Document:
@@ -183,7 +176,7 @@ def _signed_document(
     blocks.append(f"SHA-256 {facts['sha256']}")
     expected = None if attendance is None else attendance.empty_rounds
     data = {**facts, "coin_commitment": commitment, "sampled": sampled, "empty_rounds": expected}
-    return Document(tuple(blocks), data, figure, {"contract": content})
+    return Document(tuple(blocks), data, figure)
 
 
 def _words(title: str, rows: Sequence[tuple[str, str]]) -> Table:
@@ -243,58 +236,6 @@ def _prospect_in_words(mine: JSONObject) -> str:
         f"{mine['income_sd']:,.4g}, 1 % to 99 %: {mine['income_low']:,.6g} to {mine['income_high']:,.6g}) "
         f"and is left with {mine['profit']:,.6g} after its cost (sd {mine['profit_sd']:,.4g}). {lie}"
     )
-
-
-def terms_document(terms: SettledTerms) -> Document:
-    """A row per client, the money now that costs are known, cautions."""
-    data = {
-        **terms.to_json(),
-        "expected_participants": float(terms.probability.sum()),
-        **terms.attendance.to_json(),
-        "spend": spend_to_json(terms.spend, terms.total_budget),
-        "cautions": list(terms.cautions),
-    }
-    people, mean = data["clients"], f"{data['expected_participants']:,.4g}"
-    rows = tuple(
-        (
-            row["client"],
-            row["cost"],
-            row["probability"] if row["admitted"] else "not admitted",
-            row["payment"],
-            row["probability"] * row["payment"],
-        )
-        for row in people[:_ROWS]
-    )
-    more = len(people) - len(rows)
-    columns = (
-        Column("client", left=True),
-        *(Column(name, ".4f") for name in ("cost", "probability", "payment", "expected per round")),
-    )
-    rest = f"and {counted(more, 'more client')}: the saved file and --json list all of them"
-    caption = rest if more else ""
-    blocks = (
-        f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
-        f"{mean} {'client' if mean == '1' else 'clients'} "
-        "per round on average.",
-        *terms.attendance.sentences(),
-        Table("Terms of every client", columns, rows, caption),
-        *spend_blocks(data),
-        "probability: of being sampled in a round; payment: each time it is.",
-        *(f"note: {caution}" for caution in terms.cautions),
-    )
-
-    def draw() -> Figure:
-        from bonafed.mechanisms.sampling.figures import terms_figure
-
-        return terms_figure(terms)
-
-    return Document(blocks, data, draw, {"csv": _csv(people)})
-
-
-def _csv(people: Sequence[JSONObject]) -> bytes:
-    """All digits, a row per client."""
-    header = ("client", "cost", "admitted", "probability", "payment")
-    return csv_bytes([header, *([row[name] for name in header] for row in people)])
 
 
 def spend_to_json(spend: SpendDistribution, budget: float) -> JSONObject:

@@ -13,14 +13,17 @@ and no report has a say in it.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.contracts.per_turn import approach_order
+from bonafed.contracts.terms import Reports
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
 from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.discrete import Estimator
@@ -29,118 +32,113 @@ from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.canonical import (
-    canonical_bytes,
-    coins_from_json,
-    coins_to_json,
-    digest,
-    require_same,
-    require_version,
-)
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.settlement import SamplingKind, SettledTerms, missing
+from bonafed.presentation.documents import Document
 
-RULES_FORMAT = "bonafed-prior-free-rules"
-RULES_VERSION = 3
 _SEQUENCES = 15  # random sequences of reports tried by `verify_published_rules`
 _LONGEST = 100  # clients of a tried sequence; longer rules are tried at this length
 _PLACES = 6  # places along a sequence at which the published menu is audited
 
 
-class PublishedRules(NamedTuple):
-    """Prior-free rules as published."""
+@dataclass(frozen=True, eq=False, repr=False)
+class PriorFreeContract(SamplingKind):
+    """Rules of a sequence in which costs are learned."""
+
+    format = "bonafed-prior-free-rules"
+    noun = "rules"
 
     rules: PriorFreeSampling
     rounds: int
-    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
-    decimals: int = DECIMALS  # decimals of an amount that is paid
+    decimals: int = DECIMALS
+    coin_commitment: str | None = None
 
     @property
-    def total_budget(self) -> float:
-        """Money, whole run."""
+    def clients(self) -> int:  # type: ignore[override]  # of the rules
+        return self.rules.clients
+
+    @property
+    def total_budget(self) -> float:  # type: ignore[override]
         return self.rounds * self.rules.budget
 
     @property
-    def content(self) -> bytes:
-        """The canonical form."""
-        return rules_bytes(*self)
+    def expected_spend(self) -> None:
+        """Nothing is believed about costs: the budget holds whatever they turn out to be."""
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical form, in hex."""
-        return digest(self.content)
+    def is_posted(self) -> bool:
+        """A client's terms depend on those who report before it."""
+        return False
 
+    def draw_costs(self, rng: np.random.Generator, clients: int) -> Floats:
+        """Nothing is believed about costs but their upper end: simulated ones are spread evenly."""
+        return rng.uniform(0.0, self.rules.highest, clients)
 
-def approach_order(digest: str, names: Sequence[str]) -> list[int]:
-    """Places in `names` in the order in which clients are approached under rules of this digest.
+    def fields(self) -> JSONObject:
+        rules = self.rules
+        if rules.variant != "safe":
+            raise InvalidValue("variant", "must be 'safe' to be published", repr(rules.variant))
+        return {
+            "clients": rules.clients,
+            "rounds": self.rounds,
+            "budget_per_round": rules.budget,
+            "highest": rules.highest,
+            "initial": rules.first_clients,
+            "initial_probability": rules.first_probability,
+            "floor": rules.lowest_probability,
+            "estimator": rules.estimator,
+            "refresh": rules.refresh,
+            "decimals": self.decimals,
+        }
 
-    The names must have been listed before the rules were published: who chooses its name chooses its place.
+    @classmethod
+    def from_fields(cls, data: JSONObject) -> Self:
+        values = {
+            name: field(data, name, "rules")
+            for name in ("clients", "highest", "initial", "initial_probability", "floor", "refresh")
+        }
+        rounds = checks.whole("rules.rounds", field(data, "rounds", "rules"), at_most=MOST_ROUNDS)
+        estimator = field(data, "estimator", "rules")
+        checks.literal("rules.estimator", estimator, Estimator)
+        rules = PriorFreeSampling(
+            budget=field(data, "budget_per_round", "rules"), estimator=estimator, **values
+        )
+        return cls(rules, rounds, check_decimals("rules.decimals", field(data, "decimals", "rules")))
 
-    >>> approach_order("00" * 32, ["ada", "ben", "eve"]) == approach_order("00" * 32, ["ada", "ben", "eve"])
-    True
-    """
-    seed = bytes.fromhex(digest)
-    keys = [hashlib.sha256(seed + name.encode()).digest() for name in names]
-    return sorted(range(len(names)), key=keys.__getitem__)
+    def terms_for(self, reports: Reports) -> SettledTerms:
+        """Clients are approached in the order of `approach_order`; one without a report is passed over."""
+        rules, names = self.rules, tuple(reports)
+        c = np.array(list(reports.values()), dtype=np.float64)
+        order = approach_order(self.digest, names)
+        played = rules.run(np.concatenate([c[order], np.full(rules.clients - c.size, np.inf)]))
+        q, r = np.empty(c.size), np.empty(c.size)
+        q[order], r[order] = played.probability[: c.size], played.payment[: c.size]
+        terms = SettledTerms(
+            names, c, c <= rules.highest, q, r, self.rounds, self.total_budget, self.decimals
+        )
+        return terms.cautioned(*missing(terms, rules.clients))
 
+    def verify(self) -> Sequence[Finding]:
+        return verify_rules(self.rules)
 
-def rules_to_json(
-    rules: PriorFreeSampling,
-    rounds: int,
-    coin_commitment: str | None = None,
-    decimals: int = DECIMALS,
-) -> JSONObject:
-    """Plain data to publish."""
-    if rules.variant != "safe":
-        raise InvalidValue("variant", "must be 'safe' to be published", repr(rules.variant))
-    return {
-        "format": RULES_FORMAT,
-        "version": RULES_VERSION,
-        "clients": rules.clients,
-        "rounds": rounds,
-        "budget_per_round": rules.budget,
-        "highest": rules.highest,
-        "initial": rules.first_clients,
-        "initial_probability": rules.first_probability,
-        "floor": rules.lowest_probability,
-        "estimator": rules.estimator,
-        "refresh": rules.refresh,
-        "decimals": decimals,
-        **coins_to_json(coin_commitment),
-    }
+    def prospect(self, report: float) -> Document:
+        rule = "cannot be priced alone: under prior-free rules terms depend on those who report before"
+        raise InvalidValue("cost", rule, report)
 
+    def signed(self) -> Document:
+        from bonafed.mechanisms.sampling.report import rules_document
 
-def rules_bytes(
-    rules: PriorFreeSampling,
-    rounds: int,
-    coin_commitment: str | None = None,
-    decimals: int = DECIMALS,
-) -> bytes:
-    """The rules as the content of a file: their canonical form."""
-    return canonical_bytes(rules_to_json(rules, rounds, coin_commitment, decimals))
+        return rules_document(self)
 
-
-def rules_from_json(data: object) -> PublishedRules:
-    """The rules in a file; every field is checked, and no other is allowed."""
-    kind = field(data, "format", "rules")
-    if kind != RULES_FORMAT:
-        raise InvalidValue("rules.format", f"must be {RULES_FORMAT!r}", repr(kind)[:60])
-    assert isinstance(data, dict)  # otherwise `field` would have refused it
-    require_version(field(data, "version", "rules"), RULES_VERSION, "rules.version")
-    values = {
-        name: field(data, name, "rules")
-        for name in ("clients", "highest", "initial", "initial_probability", "floor", "refresh")
-    }
-    rounds = checks.whole("rules.rounds", field(data, "rounds", "rules"), at_most=MOST_ROUNDS)
-    estimator = field(data, "estimator", "rules")
-    checks.literal("rules.estimator", estimator, Estimator)
-    rules = PriorFreeSampling(
-        budget=field(data, "budget_per_round", "rules"), estimator=estimator, **values
-    )
-    decimals = check_decimals("rules.decimals", field(data, "decimals", "rules"))
-    published = PublishedRules(rules, rounds, coins_from_json(data.get("coins")), decimals)
-    require_same(data, rules_to_json(*published), "rules")
-    return published
+    def scheme_settings(self) -> Mapping[str, Any]:
+        rules = self.rules
+        return {
+            "scheme": "prior-free",
+            "highest": rules.highest,
+            "initial_share": rules.first_clients / rules.clients,
+            "initial_probability": rules.first_probability,
+        }
 
 
 def audit_sequence(
@@ -165,9 +163,9 @@ def audit_sequence(
     return merge(reports)
 
 
-def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Finding]:
+def verify_rules(rules: PriorFreeSampling, seed: int = 0) -> list[Finding]:
     """Play many sequences of reports, gentle and hostile, and look for a broken promise."""
-    rules = _shortened(published.rules)
+    rules = _shortened(rules)
     rng = np.random.default_rng(seed)
     n, top = rules.clients, rules.highest
     dear_then_free = np.where(np.arange(n) < n // 2, top, 0.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bonafed import checks
+from bonafed.contracts.canonical import Coins
 from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
@@ -17,8 +18,6 @@ from bonafed.mechanisms.server_rules import against_memory, require_memory_possi
 from bonafed.sections import Section, key, one_of
 
 Scheme = Literal["optimal", "uniform", "complete information", "prior-free", "published"]
-Coins = Literal["seed", "verifiable"]
-VERIFIABLE = "verifiable"
 _BY_SCHEME = {  # keys that only some schemes know
     "prior": ("optimal", "uniform", "complete information"),
     "confidence": ("optimal",),

@@ -9,41 +9,39 @@ those before it.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.discrete import Empirical
-from bonafed.economics.money import DECIMALS, owed
+from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
+from bonafed.contracts.terms import did_not_report, past_reports
+from bonafed.economics.budgets import BudgetPromise
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import Attendance
-from bonafed.mechanisms.protocol import Drawn, Lottery, Turns
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
-from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
-from bonafed.presentation.documents import Cell, Document, JSONObject, Shown
+from bonafed.presentation.documents import Block, JSONObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bonafed.presentation.documents import Draw
+
+NAME = "sampling"
+# keys of the table that a contract decides; one that it does not set must be left out
+_ABSENT = dict.fromkeys(("prior", "confidence", "highest", "initial_share", "initial_probability"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SettledTerms(Shown):
-    """What every client was promised; the `PaidTerms` of a sampling contract."""
-
-    clients: tuple[str, ...]  # (N,) names
-    reports: Floats  # (N,) money per participation
-    admitted: NDArray[np.bool_]  # (N,) False for reports above the highest cost: not in any round
-    probability: Floats  # (N,) of being sampled in a round; 0 if not admitted
-    payment: Floats  # (N,) money per participation, at least the report; 0 if not admitted
-    rounds: int
-    total_budget: float  # money, whole run
-    decimals: int = DECIMALS  # decimals of an amount that is paid
-    cautions: tuple[str, ...] = ()  # what the contract does not promise for these reports
+class SettledTerms(TermsPerTurn):
+    """What every client was promised by a sampling contract, and how far spend may stray."""
 
     @cached_property
     def spend(self) -> SpendDistribution:
@@ -54,76 +52,27 @@ class SettledTerms(Shown):
         return spend_distribution(lotteries, self.rounds)
 
     @property
-    def expected_spend(self) -> float:
-        """Money over the whole run, in expectation over the coins, for these costs."""
-        return self.rounds * math.fsum(self.probability * self.payment)
-
-    @property
-    def attendance(self) -> Attendance:
-        """How many will be in a round, for these costs."""
-        return Attendance.of(self.lottery, self.rounds)
-
-    @property
     def sampling_term(self) -> float:
         """sum of s_n/q_n over who is admitted, here with s_n = 1: what the convergence bound depends on."""
         return math.fsum(1 / self.probability[self.admitted])
 
-    @property
-    def columns(self) -> Mapping[str, Sequence[Cell]]:
-        """Of a statement."""
-        return {
-            "cost": self.reports.tolist(),
-            "probability": self.probability.tolist(),
-            "payment": self.payment.tolist(),
-        }
+    def money(self) -> JSONObject:
+        from bonafed.mechanisms.sampling.report import spend_to_json
 
-    @property
-    def lottery(self) -> Lottery:
-        """A coin per client and round."""
-        return Lottery(self.probability)
+        return {"spend": spend_to_json(self.spend, self.total_budget)}
 
-    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
-        """Money of a round: everybody who delivers in it is paid."""
-        return math.fsum(self.payment[list(who)])
+    def money_blocks(self, data: JSONObject) -> Sequence[Block]:
+        from bonafed.mechanisms.sampling.report import spend_blocks
 
-    def amounts(self, turns: Turns) -> tuple[int, ...]:
-        """(N,) smallest units: the payment times deliveries, rounded so that it covers their costs."""
-        return owed(self.payment, self.reports, turns.delivered.tolist(), self.decimals)
+        return spend_blocks(data)
 
-    def ordered(self, names: Sequence[str]) -> SettledTerms:
-        """The same terms with these clients in this order."""
-        places = {name: place for place, name in enumerate(self.clients)}
-        at = [places[name] for name in names]
-        return replace(
-            self, clients=tuple(names), reports=self.reports[at], admitted=self.admitted[at],
-            probability=self.probability[at], payment=self.payment[at],
-        )  # fmt: skip
+    def figure(self) -> Draw:
+        def draw() -> Figure:
+            from bonafed.mechanisms.sampling.figures import terms_figure
 
-    def to_json(self) -> JSONObject:
-        """Everything that was promised, by client."""
-        return {
-            "clients": [
-                {
-                    "client": client,
-                    "cost": float(cost),
-                    "admitted": bool(inside),
-                    "probability": float(q),
-                    "payment": float(r),
-                }
-                for client, cost, inside, q, r in zip(
-                    self.clients, self.reports, self.admitted, self.probability, self.payment, strict=True
-                )
-            ],
-            "rounds": self.rounds,
-            "budget": self.total_budget,
-            "decimals": self.decimals,
-        }
+            return terms_figure(self)
 
-    def document(self) -> Document:
-        """A row per client, the money, cautions."""
-        from bonafed.mechanisms.sampling.report import terms_document
-
-        return terms_document(self)
+        return draw
 
 
 def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
@@ -138,33 +87,10 @@ def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
     Clients have the names that the contract lists, or numbers.
     """
     c = checks.vector("reports", reports, length=contract.clients)
-    return _settled(contract, contract.names or _numbered(c.size), c, np.arange(c.size))
+    return terms_at(contract, contract.names or _numbered(c.size), c, np.arange(c.size))
 
 
-def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> SettledTerms:
-    """The terms of a contract for what clients state, by name; in the order of the reports.
-
-    Where clients are in groups, the contract says by name who is in which; else all names are alike. Who
-    does not report does not take part.
-    """
-    names, c = stated(reports, contract.clients)
-    places = np.arange(c.size)
-    if contract.names is not None:
-        numbers = {name: place for place, name in enumerate(contract.names)}
-        for name in names:
-            if name not in numbers:
-                raise InvalidValue("reports", "must come from clients that the contract lists", repr(name))
-        places = np.array([numbers[name] for name in names])
-    terms = _settled(contract, names, c, places)
-    cautions = (
-        *missing(terms, contract.clients, _share_of_budget(contract, places)),
-        *(() if isinstance(reports, Drawn) else designed_from_reports(contract, terms, places)),
-        *overspending(terms),
-    )
-    return replace(terms, cautions=cautions)
-
-
-def _settled(
+def terms_at(
     contract: SamplingPlan, names: tuple[str, ...], c: Floats, places: NDArray[np.int64]
 ) -> SettledTerms:
     """Of these costs of clients at these places of the contract's membership."""
@@ -175,15 +101,6 @@ def _settled(
     if q.max() > 1:
         raise InvalidValue("contract", "must hold probabilities of at most 1", float(q.max()))
     return SettledTerms(names, c, inside, q, r, contract.rounds, contract.total_budget, contract.decimals)
-
-
-def stated(reports: Mapping[str, float], most: int) -> tuple[tuple[str, ...], Floats]:
-    """Names and costs of those who report, so many at most."""
-    if not reports:
-        raise InvalidValue("reports", "must come from at least one client", "none")
-    if len(reports) > most:
-        raise InvalidValue("reports", f"must come from at most the contract's {most} clients", len(reports))
-    return checks.names("names in reports", reports), checks.vector("reports", list(reports.values()))
 
 
 def _numbered(count: int) -> tuple[str, ...]:
@@ -201,26 +118,6 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     )
 
 
-def settle_rules_by_name(
-    published: PublishedRules, digest: str, reports: Mapping[str, float]
-) -> SettledTerms:
-    """The terms of published rules for what clients state, by name; in the order of the reports.
-
-    Clients are approached in the order of `approach_order`, whatever the order of the reports; one that
-    does not report is passed over.
-    """
-    rules = published.rules
-    names, c = stated(reports, rules.clients)
-    order = approach_order(digest, names)
-    played = rules.run(np.concatenate([c[order], np.full(rules.clients - c.size, np.inf)]))
-    q, r = np.empty(c.size), np.empty(c.size)
-    q[order], r[order] = played.probability[: c.size], played.payment[: c.size]
-    terms = SettledTerms(
-        names, c, c <= rules.highest, q, r, published.rounds, published.total_budget, published.decimals
-    )
-    return replace(terms, cautions=tuple(missing(terms, rules.clients)))
-
-
 def missing(terms: SettledTerms, clients: int, share: float | None = None) -> list[str]:
     """A caution where not everybody has reported; `share` is their part of the budget, if it is known."""
     if len(terms.clients) == clients:
@@ -231,11 +128,10 @@ def missing(terms: SettledTerms, clients: int, share: float | None = None) -> li
             ". The terms of those who reported do not change: on average over costs "
             f"{share * terms.total_budget:,.2f} of the budget of {terms.total_budget:,.10g} is spent"
         )
-    reported = f"{len(terms.clients):,} of {clients:,} clients have reported"
-    return [f"{reported}; the others do not take part{money}."]
+    return [did_not_report(len(terms.clients), clients, money) + "."]
 
 
-def _share_of_budget(contract: SamplingPlan, places: NDArray[np.int64]) -> float:
+def share_of_budget(contract: SamplingPlan, places: NDArray[np.int64]) -> float:
     """What the clients at these places spend on average over the costs believed in, of the budget."""
     each = np.array([menu.expected_spend for menu in contract.menus])[contract.membership[places]]
     return contract.rounds * math.fsum(each) / contract.total_budget
@@ -246,18 +142,12 @@ def reports_behind_prior(
 ) -> int:
     """How many reports are among the past costs that the prior of their client was estimated from.
 
-    Each past cost stands for one report at most, whatever the order. `places` are those of the reports'
-    clients among the contract's, where not all have reported.
+    `places` are those of the reports' clients among the contract's, where not all have reported.
     """
     length = contract.clients if places is None else places.size
     c = checks.vector("reports", reports, length=length)
     groups = contract.membership if places is None else contract.membership[places]
-    behind = 0
-    for index, group in enumerate(contract.groups):
-        if isinstance(group.prior, Empirical):
-            costs = Counter(c[groups == index].tolist())
-            behind += (costs & Counter(group.prior.samples.tolist())).total()
-    return behind
+    return sum(past_reports(c[groups == index], group.prior) for index, group in enumerate(contract.groups))
 
 
 def designed_from_reports(
@@ -288,3 +178,34 @@ def overspending(terms: SettledTerms) -> list[str]:
         f"{terms.total_budget:,.6g}. The contract keeps it on average over the costs it believes in; these "
         "are cheaper, so more clients are sampled more often."
     ]
+
+
+class SamplingKind(ContractPerTurn):
+    """What the three kinds of sampling contracts share."""
+
+    mechanism = NAME
+
+    @property
+    @abstractmethod
+    def expected_spend(self) -> float | None:
+        """Money over the run, on average over costs and coins; None: nothing is believed about costs."""
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability that the budget is kept; None: it is kept on average over the coins."""
+        return None
+
+    def budget_promise(self, terms: TermsPerTurn) -> BudgetPromise:
+        believed, money = self.expected_spend, terms.total_budget
+        if believed is None:  # the promise is for every realisation of the costs
+            return BudgetPromise(money, "the coins, whatever the costs", expected=terms.expected_spend)
+        return BudgetPromise(
+            money, "the costs believed in and the coins", self.confidence, expected=believed
+        )
+
+    def settings(self) -> Mapping[str, Any]:
+        return {**_ABSENT, "total_budget": self.total_budget, **self.scheme_settings()}
+
+    @abstractmethod
+    def scheme_settings(self) -> Mapping[str, Any]:
+        """The scheme of the config's table, and the keys that only this scheme knows."""

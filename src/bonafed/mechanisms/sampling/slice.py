@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from bonafed.contracts.per_turn import approach_order
 from bonafed.economics.audit import CLAIMS, audit
 from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import Allocation
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 from bonafed.mechanisms.sampling.advice import CONVERGENCE
+from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
 from bonafed.mechanisms.sampling.commands import ATTACK, QUOTE
-from bonafed.mechanisms.sampling.contracts import (
-    NAME,
-    BenchmarkContract,
-    PriorFreeContract,
-    SamplingContract,
-    read,
-)
+from bonafed.mechanisms.sampling.contracts import read
 from bonafed.mechanisms.sampling.menus import complete_information
-from bonafed.mechanisms.sampling.rules import approach_order, audit_sequence
+from bonafed.mechanisms.sampling.published import SamplingContract
+from bonafed.mechanisms.sampling.rules import PriorFreeContract, audit_sequence
 from bonafed.mechanisms.sampling.section import SamplingSection, check
+from bonafed.mechanisms.sampling.settlement import NAME
 
 _QUICK, _LONG = 101, 401  # reports of the first sweep
 _CLIENTS = 5  # clients that may lie where all are decided together
@@ -49,7 +47,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
     costs = np.array(list(subject.agreement.reports.values()))
     if isinstance(contract, PriorFreeContract):
         order = approach_order(contract.digest, list(subject.agreement.reports))
-        rules = contract.published.rules
+        rules = contract.rules
         late = np.full(rules.clients - costs.size, rules.highest)
         return audit_sequence(rules, [np.concatenate([costs[order], late])], points).findings
     assert isinstance(contract, BenchmarkContract)

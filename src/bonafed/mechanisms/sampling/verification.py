@@ -33,7 +33,7 @@ from bonafed.economics.contracts import CurveMenu, Menu, step_payments
 from bonafed.economics.priors import Prior
 from bonafed.errors import ReportRefused
 from bonafed.mechanisms.sampling.plan import SamplingPlan, plan_to_spend
-from bonafed.mechanisms.sampling.published import Levels, Published, parse_contract, table_gaps
+from bonafed.mechanisms.sampling.published import Levels, SamplingContract, table_gaps
 from bonafed.mechanisms.sampling.spend import exceedance_bound
 
 _SAME = 1e-10  # what is computed twice by the same formulas
@@ -44,11 +44,11 @@ _NEVER = 1e-100  # a probability at which the payment is never made, and only ha
 
 
 def verify(data: object) -> list[Finding]:
-    """Findings about a published contract (see the module docstring)."""
-    return verify_published(parse_contract(data))
+    """Findings about the file of a posted menu (see the module docstring)."""
+    return verify_menus(SamplingContract.from_json(data))
 
 
-def verify_published(published: Published) -> list[Finding]:
+def verify_menus(published: SamplingContract) -> list[Finding]:
     """Findings about a contract that was read from a file."""
     contract = published.plan
     findings = [_scale(contract)]

@@ -41,13 +41,14 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     train,
 )
-from bonafed.mechanisms.faithful.bounds import amplified_weights
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.theory.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, section_from, word
 
 if TYPE_CHECKING:
-    from bonafed.learning.data.arrays import Features
-    from bonafed.learning.data.datasets import Dataset
+    from bonafed.learning.data.datasets import Dataset, Features
     from bonafed.presentation.documents import JSONObject
 
 Scheme = Literal["faithful", "stepwise", "private", "manipulated", "local"]
@@ -147,11 +148,20 @@ def outcome(case: Case) -> Outcome:
     )
     payment, epsilon, p = np.zeros(case.agents), 0.0, problem.weights
     if case.alpha is not None:
+        # the paper's protocol, as its figures are to be repeated
         private = private_faithful(
-            problem, _clusters(case), generator(case.seed, FaithfulStudy.NOISE),
-            variant="printed", loss_bound=1.0, alpha=case.alpha, beta=0.01,
-            training_steps=case.training_steps, payment_steps=case.payment_steps,
-        )  # fmt: skip  # the paper's protocol: its figures are to be repeated
+            problem,
+            _clusters(case),
+            generator(case.seed, FaithfulStudy.NOISE),
+            PrivateTerms(
+                variant="printed",
+                loss_bound=1.0,
+                alpha=case.alpha,
+                beta=0.01,
+                training_steps=case.training_steps,
+                payment_steps=case.payment_steps,
+            ),
+        )
         models, payment = private.model[None], private.payments
         epsilon = max(private.epsilon(k) for k in range(case.agents))
     elif case.factor is not None:
@@ -160,7 +170,9 @@ def outcome(case: Case) -> Outcome:
         models = _local_models(case, share)
     elif case.scheme == "stepwise":
         reached, reports = train(problem, None, case.training_steps)
-        paid, _ = pay(problem, reached, reports, payment_steps=case.payment_steps, epsilon=_ANY)
+        paid, _ = pay(
+            problem, reached, reports, StepwiseTerms(payment_steps=case.payment_steps, epsilon=_ANY)
+        )
         models, payment = reached[None], paid.amount
     else:
         models = optimum(problem, p)[None]

@@ -36,6 +36,13 @@ FFL, STEPS, PRIVATE, MANIPULATED, LOCAL = (
 )  # fmt: skip  # how the names of curves begin
 Exchanged = Literal["nothing", "schemes", "points"]
 _BASE = Case("faithful")
+DIGITS: Mapping[str, Any] = {
+    "data": "digits",
+    "regulariser": 0.003,
+    "samples": 600,
+    "seeds": 3,
+}  # of smoke tests
+PAPER_SEEDS = 5
 
 
 def _counts(at_least: int) -> Check:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from bonafed.papers.jsam.training import train_from_drawn_weights
 from bonafed.papers.tables import several
 from bonafed.presentation.documents import JSONObject
 from bonafed.sections import key, one_of, word
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Sums = Literal["small", "large", "both"]
 Read = Literal["as they are", "exchanged", "one for all"]
@@ -237,10 +234,3 @@ def small(table: Sequence[Row], mechanism: str, s: float) -> list[Row]:
 def all_sums(table: Sequence[Row], mechanism: str, s: float) -> list[Row]:
     """The rows of a mechanism, ascending."""
     return sorted(where(table, mechanism=mechanism, s=s), key=lambda row: number(row, "money"))
-
-
-def draw(table: Sequence[Row]) -> Figure:
-    """Accuracy over money, a panel for each similarity, bars of one standard error."""
-    from bonafed.papers.jsam.figures import accuracy_figure
-
-    return accuracy_figure(table)

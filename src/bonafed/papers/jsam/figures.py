@@ -49,10 +49,8 @@ def money_by_weight_figure(table: Sequence[Row]) -> Figure:
     return figure
 
 
-def selected_by_money_figure(table: Sequence[Row]) -> Figure:
-    """The number of clients against money."""
-    from bonafed.papers.jsam.claims.fig8 import PRINTED
-
+def selected_by_money_figure(table: Sequence[Row], printed: Sequence[tuple[float, float]]) -> Figure:
+    """The number of clients against money, beside the printed pairs of money and number."""
     figure = sheet(5.8, 3.9)
     axes = figure.subplots()
     for name, colour in zip(("JSAM", "JSAM-CI"), COLOURS, strict=False):
@@ -61,7 +59,7 @@ def selected_by_money_figure(table: Sequence[Row]) -> Figure:
     for name, colour in zip(("USBM", "FSBM-50", "FSBM-75"), COLOURS[2:], strict=False):
         count = number(where(table, mechanism=name)[0], "selected")
         axes.plot([0, most], [count, count], _SHOWN[name][0], color=colour, lw=1.2, label=name)
-    axes.plot(*zip(*PRINTED, strict=True), "k*", ms=8, ls="", label="printed")
+    axes.plot(*zip(*printed, strict=True), "k*", ms=8, ls="", label="printed")
     axes.set(xlabel="expected money", ylabel="clients selected", xlim=(0, None), ylim=(0, None))
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     return figure
@@ -239,3 +237,19 @@ def lies_figure(table: Sequence[Row]) -> Figure:
     axes.set(xlabel="client, least sensitive first", ylabel="money")
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def large_sums_figure(table: Sequence[Row]) -> Figure:
+    """Differences to USBM beside the printed ones."""
+    shown = [
+        {**row, "label": f"{row['mechanism']}, s {number(row, 's'):g}"}
+        for row in table
+        if row["mechanism"] != "USBM"
+    ]
+    return bars(shown, "label", "over_usbm", "test accuracy less USBM's", "printed_over_usbm")
+
+
+def money_figure(table: Sequence[Row]) -> Figure:
+    """Ratios beside the printed ones."""
+    shown: list[Row] = [{**row, "label": f"{row['mechanism']} {row['bias']}".strip()} for row in table]
+    return bars(shown, "label", "ratio", "money over USBM's", "printed")

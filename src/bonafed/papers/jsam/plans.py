@@ -31,7 +31,7 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior, Uniform
 from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
-from bonafed.mechanisms.jsam import Cheapest, Jsam, Plan, Rule, largest_losses, settle, unbiased
+from bonafed.mechanisms.jsam import Cheapest, Jsam, Rule, SelectionPlan, largest_losses, settle, unbiased
 from bonafed.mechanisms.jsam.payments import lowest_cost, virtual_costs_of
 from bonafed.papers.tables import increasing
 from bonafed.randomness import JsamStudy, generator
@@ -227,7 +227,7 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
     eta = _weights(population, etas)
     n, scale = population.clients, population.noise_scale
     members = {share: max(1, round(n * share)) for share in (0.5, 0.75)}
-    rows: list[list[list[Plan]]] = []
+    rows: list[list[list[SelectionPlan]]] = []
     populations = zip(population.known(), population.virtual(), population.losses(), strict=True)
     for costs, v, losses in populations:
         rules: list[tuple[Rule, Floats]] = [
@@ -240,7 +240,7 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
         ]
         rows.append([[rule.plan(x, float(e), scale) for e in eta] for rule, x in rules])
 
-    def collect(what: Callable[[Plan], float]) -> Floats:
+    def collect(what: Callable[[SelectionPlan], float]) -> Floats:
         return np.array([[[what(plan) for plan in line] for line in row] for row in rows])
 
     return MechanismCurves(

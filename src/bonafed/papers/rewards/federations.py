@@ -7,8 +7,6 @@ where the split says so (section 6 and appendix E.1 of the paper).
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bonafed.errors import InvalidValue
-from bonafed.papers.cells import Cell
+from bonafed.papers.cells import Cell, trained, training_cell
 from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import RewardsStudy, generator
 
@@ -127,8 +125,6 @@ def setting_cell(
 
     Every client's accuracy is recorded at the end of each phase, or every so many rounds.
     """
-    from bonafed.mechanisms import catalogue
-
     rounds = training["rounds"]
     tables = {
         "data": {"name": place.data},
@@ -142,31 +138,19 @@ def setting_cell(
         },
     }  # fmt: skip
     arguments = {"partition": place.partition, "sizes": sizes._asdict(), "tables": tables}
-    slice_module = f"{catalogue.__name__.rpartition('.')[0]}.{catalogue.of_table(tables).place}"
     name = f"rewards {place.data.rpartition('/')[2]}, {place.partition}, seed {place.seed}"
     phases = 2 + len(rewards.get("baselines", ()))
-    return Cell(
-        f"{name}, {place.variant}" if place.variant else name,
-        train_setting,
-        json.loads(json.dumps(arguments)),
-        (place.data,),
-        ("bonafed.runs.training", "bonafed.runs.prepare", slice_module),
-        weight * phases * rounds,
-    )
+    named = f"{name}, {place.variant}" if place.variant else name
+    return training_cell(named, train_setting, arguments, tables, weight * phases * rounds)
 
 
 def train_setting(arguments: JSONObject, folder: Path) -> JSONObject:
     """Train a setting, or resume it: scores and accuracies by method, contributions, rates, curves."""
-    from bonafed.runs import config, prepare, training
-    from bonafed.runs import folder as folders
-
-    tables, place = arguments["tables"], folder / "run"
+    tables = arguments["tables"]
     data = federation(
         tables["data"]["name"], arguments["partition"], Sizes(**arguments["sizes"]), tables["run"]["seed"]
     )
-    ready = prepare.prepare(config.from_tables(tables), dataset=data)
-    done = training.train(ready, place, resume=folders.holds_run(place))
-    shutil.rmtree(place)
+    done = trained(tables, folder, dataset=data)
     facts, columns = done.statement.facts, done.statement.columns
     return {
         "accuracies": facts["accuracies"],

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed.papers.claim import Row, number, where
-from bonafed.presentation.figures import COLOURS, STYLES, sheet
+from bonafed.papers.rewards.federations import PARTITIONS
+from bonafed.presentation.figures import BLUE, COLOURS, STYLES, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,4 +153,64 @@ def convergence_figure(rows: Sequence[Row], methods: Sequence[str], common: str)
     picture.legend(
         *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )
+    return picture
+
+
+def participation_figure(found: Sequence[Row]) -> Figure:
+    """A dot per client."""
+    picture = sheet(5.2, 3.6)
+    axes = picture.subplots()
+    x, y, error = ([number(row, name) for row in found] for name in ("rate", "accuracy", "accuracy_se"))
+    axes.errorbar(
+        x, [100 * each for each in y], [200 * each for each in error], fmt="o", color=BLUE, ms=4, capsize=2
+    )
+    axes.set_xlabel("rate of participation p")
+    axes.set_ylabel("accuracy of the client's model, %")
+    axes.set_title(f"rho {number(found[0], 'rho'):.2f}")
+    axes.grid(lw=0.4, alpha=0.5)
+    return picture
+
+
+def measures_figure(found: Sequence[Row]) -> Figure:
+    """Both methods in every setting."""
+    settings = [row for row in found if row["split"] in PARTITIONS]
+    return table_figure(settings, "rho", "rho of final with standalone accuracy")
+
+
+def bounds_figure(found: Sequence[Row], common: str) -> Figure:
+    """Bounds by rounds, for every theorem and rate; under `common` all clients have the same."""
+    picture = sheet(6.4, 4.0)
+    axes = picture.subplots()
+    rates = list(dict.fromkeys(number(row, "rate") for row in found))
+    for style, name in zip(STYLES, dict.fromkeys(str(row["theorem"]) for row in found), strict=False):
+        for colour, rate in zip(COLOURS, rates[:1] if name == common else rates, strict=False):
+            own = where(found, theorem=name, rate=rate)
+            x, y = ([number(row, column) for row in own] for column in ("rounds", "bound"))
+            axes.loglog(
+                x,
+                y,
+                style,
+                color=colour,
+                lw=1.3,
+                label=name if name == common else f"{name}, rate {rate:g}",
+            )
+    axes.set_xlabel("rounds T")
+    axes.set_ylabel("bound on the loss above the least")
+    axes.legend(frameon=False, fontsize=7, ncols=2)
+    return picture
+
+
+def totals_figure(found: Sequence[Row]) -> Figure:
+    """Totals by cost."""
+    picture = sheet(5.6, 3.6)
+    axes = picture.subplots()
+    for colour, style, rule in zip(
+        COLOURS, STYLES, dict.fromkeys(row["rule"] for row in found), strict=False
+    ):
+        own = [row for row in found if row["rule"] == rule]
+        x, y = ([number(row, column) for row in own] for column in ("cost", "total"))
+        axes.plot(x, y, style, marker="o", color=colour, label=str(rule))
+    axes.set_xlabel("cost of a unit of contribution")
+    axes.set_ylabel("total contribution, least equilibrium")
+    axes.legend(frameon=False)
     return picture

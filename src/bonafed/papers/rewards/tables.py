@@ -330,25 +330,3 @@ QUICK: JSONObject = {
     "data": ("mnist", "fashion-mnist", "cifar10"), "clients": 10, "rounds": 15, "samples": 3000,
     "tested": 2000, "validation": 1000, "ranking": 500, "learning_rate": 0.003, "batch_size": 32,
 }  # fmt: skip
-PRESETS = {
-    "smoke": Tables(**SMOKE), "quick": Tables(**QUICK), "paper": Tables(seeds=10),
-}  # fmt: skip
-ABOUT = """\
-A run trains every client alone and then with every method, from the same model, with the same clients,
-batches and learning rates; the five tables are of the same runs. IAFL is the paper's mechanism, [rewards]
-in a config, with kappa = 0 and q = 0. Dir(0.5), #C = 3, N(0.1) and quantity are the partitions
-label_dirichlet, label_count, feature_noise and quantity_dirichlet.
-
-Not said in the paper, and chosen: batches of 64, Adam made anew in every round, the ceiling (the largest
-contribution), averages of FedAvg and LG-FedAvg weighted by numbers of samples, Gamma = 0.5 and beta = 1
-of CGSV; feature noise of variance 0.1 i/N on standardised pixels; 5,000 training samples held out, by 500
-of which Rank orders clients. At which learning rate FedAvg's clients train their additional epoch is not
-said either: here the rate goes on falling, and the common model survives better than in print; the method
-fedavg-first-rate trains it at the first rate (--set methods='["fedavg-first-rate", "iafl"]').
-
-Preset quick has MNIST, Fashion-MNIST and CIFAR-10, with 3,000 samples for 10 clients and 15 rounds; the
-rows of SST are a claim of their own (rewards-sst). Data sets whose files are not there are left out, and
-named. Preset paper runs wherever the files of a data set are: --set data=svhn, or cifar10, cifar100, sst,
-tiny-imagenet, sentiment140, each with the paper's model, rounds, learning rate and augmentation, and
-beside the numbers of tables 8 to 10. A setting of MNIST at the paper's size takes a quarter of an hour of
-processor time for each seed."""

@@ -7,7 +7,6 @@ training loss, on as many records of every client as the one with fewest has.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.economics.priors import Prior, TruncatedExponential, Uniform
-from bonafed.papers.cells import Cell
+from bonafed.papers.cells import Cell, training_cell
 from bonafed.papers.claim import Settings
 from bonafed.presentation.documents import JSONObject
 from bonafed.sections import key, natural
@@ -67,13 +66,9 @@ def cells(runs: Runs, data: str, costs: Prior) -> Mapping[int, Cell]:
 
 
 def _cell(runs: Runs, data: str, costs: Prior, seed: int) -> Cell:
-    arguments = {
-        "tables": {name: tables(runs, data, costs, name, seed) for name in SCHEMES}, "data": data,
-        "records": runs.records,
-    }  # fmt: skip
-    code = ("bonafed.runs.training", "bonafed.runs.prepare", "bonafed.mechanisms.sampling.slice")
-    plain = json.loads(json.dumps(arguments))
-    return Cell(f"sampling {data} {costs.kind} {seed}", train, plain, (data,), code)
+    configs = {name: tables(runs, data, costs, name, seed) for name in SCHEMES}
+    arguments = {"tables": configs, "data": data, "records": runs.records}
+    return training_cell(f"sampling {data} {costs.kind} {seed}", train, arguments, configs["uniform"])
 
 
 def by_mechanism(results: Mapping[int, JSONObject]) -> dict[tuple[str, int], JSONObject]:

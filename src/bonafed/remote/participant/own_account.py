@@ -11,11 +11,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import Finding, Statement, all_hold, findings_table
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy.ledger import Ledger
-from bonafed.mechanisms.protocol import Agreement, PaidTerms, Turns
 from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table, pairs
 from bonafed.remote.participant.journal import Journal
 from bonafed.remote.roster import roster_from_json

@@ -26,14 +26,15 @@ from dataclasses import replace
 from typing import Any
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement
 from bonafed.errors import BonafedError, InvalidValue, MissingValue
 from bonafed.learning.engine.resources import single_threaded
 from bonafed.learning.federation import Failure, Reply
 from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.learning.privacy import require_small_delta
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.contracts.files import contract_from_json
-from bonafed.mechanisms.protocol import Agreement, Config, Mechanism
+from bonafed.mechanisms.contract_files import contract_from_json
+from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.remote.keys import key_digest, member_public
 from bonafed.remote.messages import (
     SERVER,

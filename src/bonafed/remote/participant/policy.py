@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bonafed import checks
+from bonafed.contracts.published import Agreement, PublishedContract
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, PaidTerms, Promised, Turns
+from bonafed.mechanisms.protocol import Config, Promised
 from bonafed.sections import Section, flag, key
 
 
@@ -55,7 +57,7 @@ class Policy(Section):
             raise InvalidValue("privacy", "must be promised: I join private runs only", "nothing")
         return [] if config.delta is None else checked_delta("delta", config.delta, [records])
 
-    def check_contract(self, contract: Contract) -> None:
+    def check_contract(self, contract: PublishedContract) -> None:
         """Before anything is reported under it."""
         if self.max_rounds is not None and contract.rounds > self.max_rounds:
             raise InvalidValue("contract.rounds", f"must be at most {self.max_rounds}", contract.rounds)

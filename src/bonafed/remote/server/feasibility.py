@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from bonafed.errors import InvalidValue
-from bonafed.mechanisms.attendance import (
+from bonafed.contracts.attendance import (
     FEW,
     IN_A_SUM,
     WORTH_SAYING,
-    attendance_of,
     empty_in_words,
     unheld_in_words,
 )
-from bonafed.mechanisms.protocol import Agreement, Config
+from bonafed.contracts.published import Agreement
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.protocol import Config
 from bonafed.remote.secure_sums.plan import threshold_for
 from bonafed.remote.sums import NOT_SECURE
 
@@ -49,7 +49,7 @@ def before_the_run(agreement: Agreement, rounds: int | None, colluders: int | No
 
     A run of secure sums of which no round can be held is refused.
     """
-    attendance = attendance_of(agreement, rounds)
+    attendance = agreement.attendance(rounds)
     if attendance is None:
         return []
     many = attendance.empty_rounds > FEW * attendance.rounds

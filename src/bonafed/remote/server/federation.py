@@ -27,6 +27,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
@@ -39,8 +41,7 @@ from bonafed.learning.federation import (
     answer_shape,
 )
 from bonafed.learning.functions import usable_answer
-from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Mechanism
+from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.remote.messages import (
     SERVER,
     BadMessage,
@@ -94,7 +95,7 @@ class RemoteFederation:
         self._accepted: dict[str, list[str]] = {name: [] for name in members.names}  # to be told
         self._counted: dict[str, list[str]] = {name: [] for name in members.names}  # told or not
         self._reports: dict[str, Sealed] = {}
-        self._contract: Contract | None = None  # what clients report under
+        self._contract: PublishedContract | None = None  # what clients report under
         self._seed: JSONObject = {}  # opens the commitment to run.seed
         self._nonces: dict[str, bytes] = {}  # what clients revealed, for coins
         self._concluded = False
@@ -404,7 +405,7 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def _contract_data(contract: Contract) -> JSONObject:
+def _contract_data(contract: PublishedContract) -> JSONObject:
     data: JSONObject = json.loads(contract.content)
     return data
 

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.contracts.published import Agreement
 from bonafed.economics.claims import Statement
 from bonafed.errors import AskFailed, InvalidValue, UnreadableFile
 from bonafed.files import write_together
@@ -46,7 +47,6 @@ from bonafed.learning.federation import (
     checked_shares,
 )
 from bonafed.learning.privacy import variance_inflation
-from bonafed.mechanisms.protocol import Agreement
 from bonafed.remote.messages import JSONObject, Sealed, digest_of
 from bonafed.remote.secure_sums import (
     BatchPlan,

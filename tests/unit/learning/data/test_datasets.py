@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning.data import archives, datasets, formats
+from bonafed.learning.data import archives, formats, sources
 from bonafed.learning.data.datasets import NAMES, from_arrays, load, synthetic
 
 PIXELS = np.arange(4 * 28 * 28).reshape(4, 28, 28) % 256
@@ -136,9 +136,9 @@ def test_half_a_data_set_is_refused_rather_than_looked_for_elsewhere(empty_home)
     assert str(caught.value) == f"{folder}: mnist is incomplete: t10k-labels-idx1-ubyte missing"
 
 
-@pytest.mark.parametrize("name", datasets._SOURCES)
+@pytest.mark.parametrize("name", sources.SOURCES)
 def test_a_data_set_out_of_reach_names_files_and_folder(empty_home, monkeypatch, name):
-    source = datasets._SOURCES[name]
+    source = sources.SOURCES[name]
     place = "emnist" if name.startswith("emnist-") else name
     with pytest.raises(UnreadableFile) as caught:
         load(name)
@@ -175,8 +175,8 @@ def serve(monkeypatch, name, files, checksums=None):
     """A home that has these files, which are the ones expected unless other checksums are given."""
     server = Server(files)
     known = checksums or {file: hashlib.md5(data).hexdigest() for file, data in files.items()}
-    source = dataclasses.replace(datasets._SOURCES[name], checksums=known)
-    monkeypatch.setitem(datasets._SOURCES, name, source)
+    source = dataclasses.replace(sources.SOURCES[name], checksums=known)
+    monkeypatch.setitem(sources.SOURCES, name, source)
     monkeypatch.setattr(requests, "get", server.get)
     return server
 
@@ -192,7 +192,7 @@ def test_a_download_is_told_saved_and_used_again(empty_home, monkeypatch):
     messages = []
     data = load("mnist", on_progress=messages.append)
     assert [url.rpartition("/")[2] for url, _ in server.asked] == sorted(server.files)
-    assert {limit for _, limit in server.asked} == {datasets.STALLED}
+    assert {limit for _, limit in server.asked} == {sources.STALLED}
     assert data.features.shape == (4, 1, 28, 28)
     assert data.labels.tolist() == [0, 9, 4, 4]
     assert messages[0].startswith("fetching t10k-images-idx3-ubyte.gz of mnist from https://")
@@ -212,9 +212,9 @@ def test_an_archive_is_unpacked(empty_home, monkeypatch):
             tar.addfile(member, io.BytesIO(record))
     serve(monkeypatch, "cifar10", {"cifar-10-binary.tar.gz": archive.getvalue()})
     small = dataclasses.replace(
-        datasets._SOURCES["cifar10"], read=functools.partial(formats.read_cifar, records=1)
+        sources.SOURCES["cifar10"], read=functools.partial(formats.read_cifar, records=1)
     )
-    monkeypatch.setitem(datasets._SOURCES, "cifar10", small)
+    monkeypatch.setitem(sources.SOURCES, "cifar10", small)
     data = load("cifar10")
     assert data.features.shape == (5, 3, 32, 32)
     assert data.test_labels.tolist() == [7]
@@ -222,8 +222,8 @@ def test_an_archive_is_unpacked(empty_home, monkeypatch):
 
 def test_how_much_has_arrived_is_told_once_a_second(monkeypatch):
     clock, messages = iter([0.0, 0.5, 1.0, 1.0, 1.5]), []
-    monkeypatch.setattr(datasets.time, "monotonic", lambda: next(clock))
-    progress = datasets._DownloadProgress(messages.append)
+    monkeypatch.setattr(sources.time, "monotonic", lambda: next(clock))
+    progress = sources._DownloadProgress(messages.append)
     for _ in range(3):
         progress.update(400_000)
     assert messages == ["0.8 MB received"]
@@ -231,7 +231,7 @@ def test_how_much_has_arrived_is_told_once_a_second(monkeypatch):
 
 def test_what_is_expected_of_the_homes_is_what_the_readers_need():
     for name in ("mnist", "fashion-mnist"):
-        source = datasets._SOURCES[name]
+        source = sources.SOURCES[name]
         assert {file.removesuffix(".gz") for file in source.checksums} == set(source.files)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from bonafed.errors import UnreadableFile
-from bonafed.learning.data import datasets, formats
+from bonafed.learning.data import formats, sources
 from bonafed.learning.data import official_formats as official
 from bonafed.learning.data.datasets import load
 
@@ -82,7 +82,7 @@ class TestSVHN:
             assert said == f"train_32x32.mat: {due}{got}"
 
     def test_the_published_files_are_those_that_are_downloaded(self):
-        assert set(datasets._SOURCES["svhn"].checksums) == set(official.SVHN_PUBLISHED)
+        assert set(sources.SOURCES["svhn"].checksums) == set(official.SVHN_PUBLISHED)
         assert {len(known.digest) for known in official.SVHN_PUBLISHED.values()} == {64}
 
 
@@ -108,8 +108,8 @@ class TestCIFAR100:
 
     def test_the_folder_of_the_archive_is_found(self, tmp_path, monkeypatch):
         self.write(tmp_path / "cifar100" / "cifar-100-binary")
-        source = datasets._SOURCES["cifar100"]
-        monkeypatch.setitem(datasets._SOURCES, "cifar100", replace(source, read=self.read))
+        source = sources.SOURCES["cifar100"]
+        monkeypatch.setitem(sources.SOURCES, "cifar100", replace(source, read=self.read))
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
         data = load("cifar100")
         assert (data.classes, len(data.labels), len(data.test_labels)) == (100, 6, 4)
@@ -159,9 +159,9 @@ class TestTinyImageNet:
 
     def test_images_are_read_by_class_and_number(self, tmp_path, monkeypatch):
         self.write(tmp_path / "tiny-imagenet" / "tiny-imagenet-200")
-        source = datasets._SOURCES["tiny-imagenet"]
+        source = sources.SOURCES["tiny-imagenet"]
         changed = replace(source, read=self.read, classes=3)
-        monkeypatch.setitem(datasets._SOURCES, "tiny-imagenet", changed)
+        monkeypatch.setitem(sources.SOURCES, "tiny-imagenet", changed)
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
         data = load("tiny-imagenet")
         assert data.features.shape == (6, 3, 64, 64)
@@ -250,8 +250,8 @@ class TestSentiment140:
     def test_sentences_are_numbered_and_neutral_ones_left_out(self, tmp_path, monkeypatch):
         self.write(tmp_path / "sentiment140", test=self.rows + '"2","1","d","q","u","so so"\n')
         read = partial(official.read_sentiment140, minimum_count=1, length=4)
-        source = datasets._SOURCES["sentiment140"]
-        monkeypatch.setitem(datasets._SOURCES, "sentiment140", replace(source, read=read))
+        source = sources.SOURCES["sentiment140"]
+        monkeypatch.setitem(sources.SOURCES, "sentiment140", replace(source, read=read))
         monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
         data = load("sentiment140")
         assert (data.labels.tolist(), data.test_labels.tolist(), data.classes) == ([0, 1], [0, 1], 2)

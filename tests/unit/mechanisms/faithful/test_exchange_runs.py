@@ -11,8 +11,8 @@ from tests.oracles.asking import asked_problem
 from bonafed import InvalidValue, train
 from bonafed.mechanisms.faithful import SoftmaxRegression, vcg_payments
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.exchanges import Exchanges
-from bonafed.mechanisms.faithful.protocol import outcome_of
+from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
+from bonafed.mechanisms.faithful.protocol.variants import outcome_of
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.mechanisms.faithful.state import FaithfulState, standing_from
 from bonafed.runs import config, folder, listing
@@ -168,9 +168,9 @@ def test_a_state_restored_after_any_exchange_goes_on_with_the_same_bits(held, li
 
 THREADS = """
 import hashlib
-from bonafed.mechanisms.faithful import faithful
+from bonafed.mechanisms.faithful import ProtocolRules, faithful
 from tests.oracles.faithful import digits_problem
-done = faithful(digits_problem(0.5), epsilon=1e-4)
+done = faithful(digits_problem(0.5), rules=ProtocolRules(epsilon=1e-4))
 print(hashlib.sha256(done.model.tobytes() + done.payments.amount.tobytes()).hexdigest(), done.exchanges)
 """
 

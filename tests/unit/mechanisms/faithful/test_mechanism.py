@@ -19,6 +19,8 @@ from bonafed.mechanisms.faithful import (
     plan_private,
     vcg_payments,
 )
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.runs import config, folder, listing
 from bonafed.runs.prepare import prepare
@@ -64,7 +66,9 @@ def run(make, small, tmp_path):
 def test_the_statement_is_that_of_the_protocol(make, small, tmp_path):
     setting = prepare(make(), dataset=small)
     said = said_by(setting, str(tmp_path / "run"))  # or a Path
-    outcome = faithful(oracle(setting), variant="stepwise", training_steps=200, epsilon=1e-4)
+    outcome = faithful(
+        oracle(setting), rules=ProtocolRules(variant="stepwise", training_steps=200, epsilon=1e-4)
+    )
     assert [row["payment"] for row in said["agents"]] == outcome.payments.amount.tolist()
     assert [row["loss"] for row in said["agents"]] == outcome.losses.tolist()
     assert said["totals"]["payments in all"] == outcome.payments.total
@@ -261,7 +265,7 @@ def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make
     asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
     asked = replace(asked, own=replace(asked.own, training_steps=None))
     setting = prepare(asked, dataset=small)
-    plan = plan_private(setting.mechanism.course.facts, alpha=5.0, beta=1e-3)
+    plan = plan_private(setting.mechanism.course.facts, PrivateTerms(alpha=5.0, beta=1e-3))
     assert (setting.config.own.training_steps, setting.config.own.payment_steps) == (
         plan.training_steps,
         plan.payment_steps,

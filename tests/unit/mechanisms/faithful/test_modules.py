@@ -11,6 +11,7 @@ from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, minimise, vcg_payments
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 RNG = np.random.default_rng(5)
 N, D, CLASSES, AGENTS, MU = 90, 4, 3, 3, 0.05
@@ -60,7 +61,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 def test_payments_of_a_linear_module_are_certified():
     problem = linear_problem()
-    outcome = faithful(problem, variant="stepwise", training_steps=400, epsilon=1e-4)
+    outcome = faithful(problem, rules=ProtocolRules(variant="stepwise", training_steps=400, epsilon=1e-4))
     exact = vcg_payments(problem, outcome.model)
     assert (outcome.payments.error <= 1e-4).all()
     slack = outcome.integration_error + 1e-6
@@ -75,7 +76,9 @@ def test_a_network_is_paid_by_gradients_without_a_certificate():
     module = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, CLASSES))
     problem = ModuleProblem(module, SAMPLES, OWNER, MU, smoothness=2.0)
     outcome = faithful(
-        problem, variant="stepwise", training_steps=30, payment_steps=25, start=problem.start
+        problem,
+        rules=ProtocolRules(variant="stepwise", training_steps=30, payment_steps=25),
+        start=problem.start,
     )
     assert outcome.payments.steps == 25
     assert np.isnan(outcome.payments.error).all()
@@ -93,7 +96,9 @@ def test_a_regulariser_above_the_stated_smoothness_is_paid_by_steps():
     problem = ModuleProblem(module, SAMPLES, OWNER, 2.0, smoothness=2.0)
     assert (
         faithful(
-            problem, variant="stepwise", training_steps=3, payment_steps=4, start=problem.start
+            problem,
+            rules=ProtocolRules(variant="stepwise", training_steps=3, payment_steps=4),
+            start=problem.start,
         ).payments.steps
         == 4
     )

@@ -135,8 +135,6 @@ def test_what_every_allocation_refuses(name, arguments, said):
         (settled(eta=0), "eta must be positive, got 0.0"),
         (settled(noise_scale=NAN), "noise_scale must be finite, got nan"),
         (settled(variant="interim"), "variant must be one of ex-post, bayesian, got 'interim'"),
-        (settled(floor=0), "floor must be positive, got 0.0"),
-        (settled(floor=2), "floor must be at most the highest cost 1, got 2.0"),
         (settled(cells=0), "cells must be a whole number of at least 1, got 0"),
         (
             settled(variant="bayesian", samples=1),

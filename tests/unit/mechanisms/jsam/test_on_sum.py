@@ -108,7 +108,6 @@ def test_a_contract_is_saved_verified_settled_and_trained_under(bonafed):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--variant", "printed"], "--variant"),
         (["--clients-per-round", "3"], "--clients-per-round"),
     ],
 )  # fmt: skip

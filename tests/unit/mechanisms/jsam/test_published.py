@@ -12,16 +12,16 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bonafed.contracts.terms import Turns
 from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExponential, Uniform, money
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
+from bonafed.mechanisms.contract_files import contract_from_json as any_contract
 from bonafed.mechanisms.jsam import Cheapest, Jsam, settle, unbiased
 from bonafed.mechanisms.jsam.noise import Ingredients
-from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json, publish
+from bonafed.mechanisms.jsam.published import JsamContract, publish
 from bonafed.mechanisms.jsam.section import cap
 from bonafed.mechanisms.jsam.slice import SLICE
-from bonafed.mechanisms.protocol import Turns
 
 PRIORS = {
     "uniform": Uniform(0, 1),
@@ -254,7 +254,7 @@ BAD = [
 def test_a_file_that_says_something_else_is_refused(change, message):
     data = {**json.loads(made().content), **change}
     with pytest.raises(InvalidValue) as refused:
-        contract_from_json(data)
+        JsamContract.from_json(data)
     assert str(refused.value).startswith(message)
 
 
@@ -263,7 +263,7 @@ def test_nothing_may_be_missing(name):
     data = json.loads(made().content)
     del data[name]
     with pytest.raises(InvalidValue, match=f"{name} is required"):
-        contract_from_json(data)
+        JsamContract.from_json(data)
 
 
 def test_reports_of_others_are_refused():
@@ -339,7 +339,7 @@ def forge(prior, way, rng):
     original = made(prior, way)
     path, forged = edited(json.loads(original.content), rng)
     try:
-        contract = contract_from_json(forged)
+        contract = JsamContract.from_json(forged)
     except InvalidValue:
         return "refused"
     assert contract.digest != original.digest
@@ -388,7 +388,7 @@ def test_where_noise_is_added_cannot_be_changed_unseen():
         {**there, "coins": here.get("coins", {"commitment": "ab" * 32})},
     ):
         with pytest.raises(InvalidValue):
-            contract_from_json(forged)
+            JsamContract.from_json(forged)
 
 
 def test_a_contract_on_sums_says_whom_participants_trust():

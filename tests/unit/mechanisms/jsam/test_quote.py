@@ -52,9 +52,7 @@ def test_quote_shows_terms_money_and_baselines(quote):
     assert "\nBBM" not in out
 
 
-@pytest.mark.parametrize(
-    "more", [[], ["--max-epsilon", "1"], ["--sizes", "sizes.csv"], ["--variant", "printed"]]
-)
+@pytest.mark.parametrize("more", [[], ["--max-epsilon", "1"], ["--sizes", "sizes.csv"]])
 def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
     sizes_in_a_file([3, 1, 2, 2, 4])
     little = ["--prior", "uniform:0,1e-300", "--eta", "1e-308", "--noise-scale", "1e-308"]
@@ -290,20 +288,9 @@ def test_sizes_count_among_those_admitted(quoted):
     assert said["comparison"][1]["objective"] >= said["objective"]
 
 
-def test_the_printed_algorithm_beside_the_exact_one(quote, quoted):
-    Path("mixed.csv").write_text("".join(f"{c}\n" for c in reversed(COSTS)))
-    words = [*PRIOR, "--reports", "mixed.csv", "--noise-scale", "1", "--eta", "0.1", "--variant", "printed"]
-    said = quoted(*words, "--grid", "0.001")
-    plan = jsam.allocate(2 * np.array(COSTS), 0.1, 1, "printed", grid=0.001)
-    assert column(said, "epsilon") == plan.privacy[::-1].tolist()
-    exact, printed = said["comparison"]
-    assert exact["objective"] < printed["objective"] == said["objective"] == plan.objective
-    assert "+9.1%" in quote(*words)[1]
-
-
-def test_plots_with_and_without_payments(quote):
+def test_plots(quote):
     assert quote(*ONE, "--plot", "a.png")[0] == 0
-    assert quote(*ONE, "--variant", "printed", "--plot", "b.svg")[0] == 0
+    assert quote(*ONE, "--plot", "b.svg")[0] == 0
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     assert Path("b.svg").read_bytes().startswith(b"<?xml")
 
@@ -356,10 +343,6 @@ BAD = [
     ([*ONE, "--max-epsilon", "0"], "max_epsilon must be positive, got 0.0"),
     ([*ONE, "--max-epsilon", "1e-200"], "max_epsilon must be between 1e-50 and 1e+50, got 1e-200"),
     (
-        [*ONE, "--max-epsilon", "1", "--variant", "printed"],
-        "--max-epsilon must not be given with --variant printed, which has no payments, got 1",
-    ),
-    (
         [*FIVE, "--expected-budget", "9", "--max-epsilon", "1"],
         "expected_budget must be smaller: even with everybody at max_epsilon it cannot be spent, got 9.0",
     ),
@@ -388,22 +371,6 @@ BAD = [
     ([*ONE, "--losses", "four.csv"], "--losses must hold 5 losses, one per client, got 4"),
     ([*ONE, "--losses", "none.csv"], "none.csv: No such file or directory"),
     ([*ONE, "--losses", "empty.csv"], "empty.csv: the file holds no losses"),
-    ([*ONE, "--grid", "0.1"], "--grid must not be given without --variant printed, got 0.1"),
-    ([*ONE, "--variant", "printed", "--grid", "0"], "grid must be positive, got 0.0"),
-    ([*ONE, "--variant", "printed", "--grid", "2"], "grid must be between 0 and 1, got 2.0"),
-    ([*ONE, "--variant", "rough"], "variant must be one of exact, printed, got 'rough'"),
-    (
-        [*ONE, "--sizes", "five.csv", "--variant", "printed"],
-        "--variant must not be given with --sizes, got printed",
-    ),
-    (
-        [*FIVE, "--budget", "2", "--variant", "printed"],
-        "--budget must not be given with --variant printed, which has no payments, got 2.0",
-    ),
-    (
-        [*ONE, "--members", "2", "--variant", "printed"],
-        "--members must not be given with --variant printed, which has no payments, got 2",
-    ),
     ([*ONE, "--plot", "x.gif"], "--plot must end in .png, .svg or .pdf, got x.gif"),
     ([*ONE, "--plot", "no/x.png"], "output must be in an existing folder, got no/x.png"),
     (

@@ -10,10 +10,10 @@ import torch
 from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.coins import commit
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.evaluate import evaluate
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, prepare, training
@@ -53,7 +53,7 @@ BAD = [
         ["training.aggregation=memory"],
         "training.aggregation must be plain with jsam, whose plan counts the noise of every release once, ",
     ),
-    (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
+    (CONTRACT, "jsam must not be given with sampling, got a section [jsam]"),
     (PRIVACY, "privacy must not be given with jsam, got a section [privacy]"),
 ]
 

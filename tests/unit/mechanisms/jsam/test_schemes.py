@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Turns
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.learning.sections import Data, Model, Partition, Run, Training
@@ -27,7 +29,7 @@ from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy, draw_schedule
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.jsam.terms import JsamTerms
 from bonafed.mechanisms.promises import Promise, noise_multipliers
-from bonafed.mechanisms.protocol import Agreement, Config, Turns
+from bonafed.mechanisms.protocol import Config
 
 BELIEF = Uniform(0, 1)
 COSTS = jsam.draw_costs(BELIEF, 30, seed=4)

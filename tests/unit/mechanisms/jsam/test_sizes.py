@@ -11,7 +11,7 @@ from tests.federations import TABLES
 from bonafed import InvalidValue, Uniform
 from bonafed.economics import Discrete, TruncatedExponential
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
+from bonafed.mechanisms.contract_files import contract_from_json as any_contract
 from bonafed.mechanisms.jsam import Unequal, allocate_unequal, contract, noise_scale, settle
 from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy
 from bonafed.mechanisms.jsam.noise import Ingredients

@@ -8,7 +8,7 @@ import pytest
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.rewards.advice import predict, recommend
 from bonafed.mechanisms.rewards.game import (
-    Rule,
+    RewardRule,
     Worth,
     best_responses,
     equilibria,
@@ -51,7 +51,7 @@ def test_a_worth_of_ones_own():
         ),
         (lambda: with_ceiling(0.0), "ceiling must be positive, got 0.0"),
         (lambda: with_ceiling(1.0, 1.5), "sharing must be between 0 and 1, got 1.5"),
-        (lambda: Rule(None, -0.1), "sharing must be between 0 and 1, got -0.1"),
+        (lambda: RewardRule(None, -0.1), "sharing must be between 0 and 1, got -0.1"),
         (
             lambda: best_responses(game([0.1, 0.2]), relative(), [1.0]),
             "contributions must have 2 values, got 1",

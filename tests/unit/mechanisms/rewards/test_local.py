@@ -17,7 +17,7 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import LocalGlobal, LocalRounds, ModelRewards, run
-from bonafed.mechanisms.rewards.layers import last_layers, layer_slices
+from bonafed.mechanisms.rewards.judges import last_layers, layer_slices
 from bonafed.mechanisms.rewards.local import ask
 
 SIZES = (9, 14, 5, 20)

@@ -8,8 +8,9 @@ import pytest
 
 from bonafed.economics.contribution import shapley_sampled
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.rewards.history import History, Round
 from bonafed.mechanisms.rewards.measures import (
+    History,
+    ObservedRound,
     at_least_zero,
     contributions,
     cosine_gradient,
@@ -33,7 +34,9 @@ def score(models):
 def one_round(updates, present=None, reference=(0.0, 0.0), dtype=np.float64):
     g = np.array(updates, dtype=dtype)
     here = np.ones(len(g), dtype=bool) if present is None else np.array(present)
-    return Round(np.where(here[:, None], g, 0), here, np.zeros_like(g), np.array(reference, dtype=dtype))
+    return ObservedRound(
+        np.where(here[:, None], g, 0), here, np.zeros_like(g), np.array(reference, dtype=dtype)
+    )
 
 
 def history(**changes):
@@ -207,13 +210,13 @@ def test_a_users_own_measure_is_as_good_as_any():
         (lambda: individual_effort([1, 1], [1, 0]), "capacity must be positive, got 0 at position 1"),
         (lambda: history(sizes=np.array([1, 2])), "round 0 must have 2 clients, got 4"),
         (lambda: history(sizes=np.array([1, 2, 0, 3])), "sizes must be positive, got 0 at position 2"),
-        (lambda: Round(np.zeros(3), np.ones(3, bool), np.zeros(3), np.zeros(1)), "updates must be"),
+        (lambda: ObservedRound(np.zeros(3), np.ones(3, bool), np.zeros(3), np.zeros(1)), "updates must be"),
         (
-            lambda: Round(np.zeros((3, 2)), np.ones(3, bool), np.zeros((3, 2)), np.zeros(3)),
+            lambda: ObservedRound(np.zeros((3, 2)), np.ones(3, bool), np.zeros((3, 2)), np.zeros(3)),
             r"reference must have shape \(2,\), got \(3,\)",
         ),
         (
-            lambda: Round(np.zeros((3, 2)), np.ones(3), np.zeros((3, 2)), np.zeros(2)),
+            lambda: ObservedRound(np.zeros((3, 2)), np.ones(3), np.zeros((3, 2)), np.zeros(2)),
             "present must be true or false for each client, got float64",
         ),
     ],

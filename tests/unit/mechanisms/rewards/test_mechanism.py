@@ -20,9 +20,9 @@ from bonafed.learning.sections import Partition
 from bonafed.mechanisms.protocol import Attack
 from bonafed.mechanisms.rewards import LocalRounds, ModelRewards, Standalone
 from bonafed.mechanisms.rewards import run as run_method
+from bonafed.mechanisms.rewards.cheat_search import search
 from bonafed.mechanisms.rewards.cheats import CheatingFederation
 from bonafed.mechanisms.rewards.mechanism import CLIENTS
-from bonafed.mechanisms.rewards.search import search
 from bonafed.mechanisms.rewards.slice import SLICE
 from bonafed.runs import config, folder, listing
 from bonafed.runs.prepare import prepare

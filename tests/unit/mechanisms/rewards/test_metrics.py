@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.rewards.metrics import (
+from bonafed.mechanisms.rewards.settlement import (
     Evaluation,
     Scores,
     correlation,

@@ -8,7 +8,7 @@ import pytest
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import predict, recommend
 from bonafed.mechanisms.rewards.game import game, with_ceiling
-from bonafed.mechanisms.rewards.report import AuditOptions, ParameterOptions, RuleOptions
+from bonafed.mechanisms.rewards.report import ParameterOptions, RewardsAuditOptions, RuleOptions
 from bonafed.mechanisms.rewards.slice import SLICE
 
 COSTS = (0.1, 0.2, 0.5)
@@ -16,7 +16,7 @@ RULE, PARAMETERS = SLICE.advice["reward-rule"], SLICE.advice["reward-parameters"
 
 
 def test_the_audit_shows_that_a_cheat_pays_where_data_differ():
-    said = SLICE.attack.answer(AuditOptions(classes=3))
+    said = SLICE.attack.answer(RewardsAuditOptions(classes=3))
     assert not said.holds
     rows = {row["cheat"].split()[0]: row for row in said.data["cheats"] if row["cheat"] != "amplify 3"}
     assert set(rows) == {"free-ride", "noise", "amplify", "stale", "copy"}
@@ -28,7 +28,7 @@ def test_the_audit_shows_that_a_cheat_pays_where_data_differ():
 
 
 def test_the_audit_finds_nothing_where_data_are_alike():
-    said = SLICE.attack.answer(AuditOptions())
+    said = SLICE.attack.answer(RewardsAuditOptions())
     pays, seen = said.data["findings"]
     assert pays["holds"]
     assert not seen["holds"]  # and a claim that fails is not passed over
@@ -43,7 +43,7 @@ def test_the_audit_finds_nothing_where_data_are_alike():
 
 
 def test_contributions_fixed_before_training_see_nothing():
-    said = SLICE.attack.answer(AuditOptions(measure="data size", rounds=3, clients=4, cheaters=2))
+    said = SLICE.attack.answer(RewardsAuditOptions(measure="data size", rounds=3, clients=4, cheaters=2))
     assert not any(row["seen"] for row in said.data["cheats"])
     assert said.data["findings"][1]["holds"] is None
     assert said.holds is (said.data["findings"][0]["holds"] is True)  # what is not claimed does not fail
@@ -51,7 +51,7 @@ def test_contributions_fixed_before_training_see_nothing():
 
 
 def test_the_audit_is_the_same_again():
-    options = AuditOptions(rounds=2, clients=4, seed=5)
+    options = RewardsAuditOptions(rounds=2, clients=4, seed=5)
     assert SLICE.attack.answer(options).data == SLICE.attack.answer(options).data
 
 
@@ -113,9 +113,9 @@ def test_a_total_that_grows_with_the_ceiling_is_warned_of():
         (lambda: RuleOptions(costs=COSTS, worth="gold"), "worth must be one of exp, frac, log, got 'gold'"),
         (lambda: RuleOptions(costs=COSTS, sharing=2), "sharing must be between 0 and 1"),
         (lambda: ParameterOptions(costs=COSTS, goal="fame"), "goal must be one of"),
-        (lambda: AuditOptions(clients=1), "clients must be a whole number of at least 2, got 1"),
-        (lambda: AuditOptions(classes=11), "classes must not exceed 10, got 11"),
-        (lambda: AuditOptions(measure="luck"), "measure must be one of"),
+        (lambda: RewardsAuditOptions(clients=1), "clients must be a whole number of at least 2, got 1"),
+        (lambda: RewardsAuditOptions(classes=11), "classes must not exceed 10, got 11"),
+        (lambda: RewardsAuditOptions(measure="luck"), "measure must be one of"),
     ],
 )
 def test_bad_options(make, message):

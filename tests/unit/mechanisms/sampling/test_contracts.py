@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
+from bonafed.contracts.per_turn import approach_order
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.economics.claims import all_hold
-from bonafed.mechanisms.contracts.files import contract_from_json, read_contract, write_contract
-from bonafed.mechanisms.protocol import Agreement, Attack, Common, PaidTerms, Turns
+from bonafed.mechanisms.contract_files import contract_from_json, read_contract
+from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
-from bonafed.mechanisms.sampling.contracts import (
-    BenchmarkContract,
-    PriorFreeContract,
-    SamplingContract,
-    read,
-)
-from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
+from bonafed.mechanisms.sampling.benchmark import BenchmarkContract
+from bonafed.mechanisms.sampling.contracts import read
+from bonafed.mechanisms.sampling.published import SamplingContract
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 from bonafed.mechanisms.sampling.section import SamplingSection
 from bonafed.mechanisms.sampling.slice import SLICE
 from bonafed.sections import section_from
@@ -44,7 +44,7 @@ def grouped():
 
 
 def rules():
-    return PriorFreeContract(PublishedRules(PriorFreeSampling(6, 3.0, 1.5), 20))
+    return PriorFreeContract(PriorFreeSampling(6, 3.0, 1.5), 20)
 
 
 def benchmark(scheme):
@@ -80,7 +80,7 @@ def test_the_order_of_reports_does_not_matter(contract):
 
 
 def test_a_file_says_the_same_and_its_digest_is_of_its_bytes(contract, tmp_path):
-    digest = write_contract(contract, tmp_path / "c.json")
+    digest = contract.write(tmp_path / "c.json")
     again = read_contract(tmp_path / "c.json")
     assert (again.digest, again.content) == (digest, contract.content)
     assert by_name(again.settle(REPORTS)) == by_name(contract.settle(REPORTS))

@@ -16,7 +16,7 @@ from tests.theorems.kinds import KINDS
 from bonafed.economics import Discrete, Empirical, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling import contract_from_json, plan, verify
-from bonafed.mechanisms.sampling.published import publish
+from bonafed.mechanisms.sampling.published import SamplingContract
 
 PAST = [0.31, 0.5, 0.52, 0.77, 0.9, 1.2, 1.21]
 PRIORS = {
@@ -56,7 +56,7 @@ def published(name, way):
         )
     else:
         contract = plan(prior, 0.6 * prior.high * 160, 8, 20, confidence=confidence)
-    return publish(contract).content
+    return SamplingContract.of(contract).content
 
 
 def numbers(data, path=()):

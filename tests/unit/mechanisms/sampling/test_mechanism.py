@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
-from bonafed.mechanisms.protocol import Agreement, Turns
+from bonafed.contracts.published import Agreement
+from bonafed.contracts.terms import Turns
+from bonafed.mechanisms import paid_rounds
 from bonafed.mechanisms.sampling import complete_information, plan
 from bonafed.mechanisms.sampling import mechanism as sampled
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates
@@ -27,7 +29,7 @@ def terms(scheme="optimal", budget=1500.0, **options):
 
 
 def participation(agreed, seed, round_number):
-    return sampled.participation(agreed, Agreement(None), seed, round_number)
+    return paid_rounds.participation(agreed, Agreement(None), seed, round_number)
 
 
 def test_the_terms_are_those_of_the_contract():

@@ -4,34 +4,28 @@ import copy
 import hashlib
 import json
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bonafed.contracts.canonical import read_object
 from bonafed.economics import Discrete, NormalMixture, Uniform
 from bonafed.economics.contracts import step_payments
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_together
-from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import (
     PriorFreeSampling,
     contract_from_json,
     plan,
     verify,
 )
-from bonafed.mechanisms.sampling.published import parse_contract, publish
-from bonafed.mechanisms.sampling.rules import (
-    rules_bytes,
-    rules_from_json,
-    rules_to_json,
-    verify_published_rules,
-)
+from bonafed.mechanisms.sampling.published import SamplingContract
+from bonafed.mechanisms.sampling.rules import PriorFreeContract
 
 
 def published(contract):
-    return json.loads(publish(contract).content)
+    return json.loads(SamplingContract.of(contract).content)
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +150,9 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
         (lambda d, g, at: d.__setitem__("rounds", 1.5), "contract.rounds must be a whole number"),
         (lambda d, g, at: d.__setitem__("rounds", 200.0), "contract.rounds must be 200, got 200.0"),
         (lambda d, g, at: d.__setitem__("rounds", True), "contract.rounds must be a number"),
-        (lambda d, g, at: d.__setitem__("version", 4), "contract.version must be 3, got 4"),
-        (
-            lambda d, g, at: d.__setitem__("version", 1),
-            "contract.version must be 3: the file is of an older bonafed, quote the contract again, got 1",
-        ),
+        (lambda d, g, at: d.__setitem__("version", 4), "contract.version must be 1, got 4"),
+        (lambda d, g, at: d.__setitem__("version", 0), "contract.version must be 1, got 0"),
+        (lambda d, g, at: d.__setitem__("version", True), "contract.version must be 1, got True"),
         (lambda d, g, at: d.__setitem__("groups", []), "contract.groups must be a non-empty list"),
         (
             lambda d, g, at: d.__setitem__("total_budget", float("nan")),
@@ -265,11 +257,11 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, text, said):
 def test_files_are_written_whole_and_read_back(curve, tmp_path):
     path = tmp_path / "contract.json"
     contract = contract_from_json(curve)
-    write_together({path: publish(contract).content})
+    write_together({path: SamplingContract.of(contract).content})
     assert read_object(path) == curve
     assert [p.name for p in tmp_path.iterdir()] == ["contract.json"]
     with pytest.raises(InvalidValue, match="existing folder"):
-        write_together({tmp_path / "nowhere" / "contract.json": publish(contract).content})
+        write_together({tmp_path / "nowhere" / "contract.json": SamplingContract.of(contract).content})
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UnreadableFile):
         read_object(path)
@@ -279,25 +271,25 @@ COMMITMENT = "0123456789abcdef" * 4
 
 
 def test_a_commitment_to_the_coins_is_part_of_the_contract(curve):
-    with_coins = replace(contract_from_json(curve), coin_commitment=COMMITMENT)
-    data = published(with_coins)
+    with_coins = SamplingContract.of(contract_from_json(curve)).with_coins(COMMITMENT)
+    data = json.loads(with_coins.content)
     assert data["coins"] == {"commitment": COMMITMENT}
-    assert contract_from_json(data).coin_commitment == COMMITMENT
-    assert contract_from_json(curve).coin_commitment is None
+    assert SamplingContract.from_json(data).coin_commitment == COMMITMENT
+    assert SamplingContract.from_json(curve).coin_commitment is None
     assert failed(data) == set()
-    assert parse_contract(data).digest != parse_contract(curve).digest
+    assert SamplingContract.from_json(data).digest != SamplingContract.from_json(curve).digest
     with pytest.raises(InvalidValue, match=r"coins.commitment must be 64 hexadecimal digits"):
-        publish(replace(with_coins, coin_commitment="secret"))
+        with_coins.with_coins("secret")
 
 
 def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
     path = str(tmp_path / "contract.json")  # a path may be text
-    write_together({Path(path): publish(contract_from_json(curve)).content})
+    write_together({Path(path): SamplingContract.of(contract_from_json(curve)).content})
     content = Path(path).read_bytes()
-    written = parse_contract(read_object(path))
+    written = SamplingContract.from_json(read_object(path))
     assert written.digest == hashlib.sha256(content).hexdigest()
     Path(path).write_text(json.dumps(dict(reversed(curve.items()))))  # laid out in another way
-    assert parse_contract(read_object(path)).digest == written.digest
+    assert SamplingContract.from_json(read_object(path)).digest == written.digest
     assert content.isascii()
     assert json.dumps(json.loads(content), indent=1, sort_keys=True) + "\n" == content.decode()
 
@@ -312,7 +304,7 @@ def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
 )
 def test_a_file_that_says_two_things_is_refused(curve, tmp_path, old, new, said):
     path = tmp_path / "contract.json"
-    content = publish(contract_from_json(curve)).content
+    content = SamplingContract.of(contract_from_json(curve)).content
     assert old in content
     path.write_bytes(content.replace(old, new))
     with pytest.raises(UnreadableFile, match=said):
@@ -381,49 +373,56 @@ class TestForgeries:
 
 
 def verify_rules(data):
-    return verify_published_rules(rules_from_json(data))
+    return PriorFreeContract.from_json(data).verify()
 
 
 class TestRules:
     RULES = PriorFreeSampling(50, 25.0, 1.5, refresh=0.1)
 
     def test_honest_rules_pass_and_survive_json(self):
-        data = json.loads(json.dumps(rules_to_json(self.RULES, 10)))
-        assert rules_from_json(data) == (self.RULES, 10, None, 2)
+        data = json.loads(json.dumps(PriorFreeContract(self.RULES, 10).to_json()))
+        again = PriorFreeContract.from_json(data)
+        assert (again.rules, again.rounds, again.coin_commitment, again.decimals) == (
+            self.RULES,
+            10,
+            None,
+            2,
+        )
         assert all(check.holds for check in verify_rules(data))
         large = PriorFreeSampling(100_000, 50_000.0, 1.5, refresh=0.01)
-        assert all(check.holds for check in verify_rules(rules_to_json(large, 10)))
+        assert all(check.holds for check in PriorFreeContract(large, 10).verify())
 
     def test_a_commitment_to_the_coins_is_part_of_the_rules(self):
-        data = json.loads(rules_bytes(self.RULES, 10, COMMITMENT))
-        assert rules_from_json(data) == (self.RULES, 10, COMMITMENT, 2)
-        assert (
-            rules_from_json(data).digest
-            == hashlib.sha256(rules_bytes(self.RULES, 10, COMMITMENT)).hexdigest()
-        )
-        assert rules_from_json(data).total_budget == 250.0
+        committed = PriorFreeContract(self.RULES, 10).with_coins(COMMITMENT)
+        data = json.loads(committed.content)
+        again = PriorFreeContract.from_json(data)
+        assert (again.rules, again.rounds, again.decimals) == (self.RULES, 10, 2)
+        assert again.coin_commitment == COMMITMENT
+        assert again.digest == hashlib.sha256(committed.content).hexdigest()
+        assert again.total_budget == 250.0
         with pytest.raises(InvalidValue, match="64 hexadecimal digits"):
-            rules_from_json({**data, "coins": {"commitment": "x"}})
+            PriorFreeContract.from_json({**data, "coins": {"commitment": "x"}})
 
     def test_a_menu_that_is_never_refreshed(self):
         assert all(
-            check.holds for check in verify_rules({**rules_to_json(self.RULES, 10), "refresh": 1e308})
+            check.holds
+            for check in verify_rules({**PriorFreeContract(self.RULES, 10).to_json(), "refresh": 1e308})
         )
 
     def test_impossible_or_printed_rules_are_refused(self):
-        data = rules_to_json(self.RULES, 10)
+        data = PriorFreeContract(self.RULES, 10).to_json()
         with pytest.raises(InvalidValue, match="floor must not exceed"):
             verify_rules({**data, "floor": 0.9})
         with pytest.raises(InvalidValue, match="must leave the floor for the rest"):
             verify_rules({**data, "initial": 50, "initial_probability": 0.9})
-        with pytest.raises(InvalidValue, match=r"rules.version must be 3, got 9"):
+        with pytest.raises(InvalidValue, match=r"rules.version must be 1, got 9"):
             verify_rules({**data, "version": 9})
-        with pytest.raises(InvalidValue, match="older bonafed, quote the contract again"):
-            verify_rules({**data, "version": 1})
+        with pytest.raises(InvalidValue, match=r"rules.version must be 1, got 0"):
+            verify_rules({**data, "version": 0})
         with pytest.raises(InvalidValue, match=r"rules.fee must be absent, got 3"):
             verify_rules({**data, "fee": 3})
         with pytest.raises(InvalidValue, match=r"rules.clients must be 50, got 50.0"):
             verify_rules({**data, "clients": 50.0})
         printed = PriorFreeSampling(50, 25.0, 1.5, variant="printed")
         with pytest.raises(InvalidValue, match="must be 'safe' to be published"):
-            rules_to_json(printed, 10)
+            PriorFreeContract(printed, 10).to_json()

@@ -38,7 +38,7 @@ def test_the_quote_is_of_the_contract_that_is_saved():
 
 def test_rules_are_quoted_without_a_prior():
     document = quote(**FREE)
-    assert read(json.loads(document.files["contract"])).published.rules.highest == 1.5
+    assert read(json.loads(document.files["contract"])).rules.highest == 1.5
     assert "whatever the costs turn out to be" in str(document).replace("\n", " ")
     json.dumps(document.data, allow_nan=False)
 

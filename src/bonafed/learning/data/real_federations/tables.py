@@ -70,8 +70,8 @@ class Answer:
     @property
     def names(self) -> tuple[str, ...]:
         """Those of its features."""
-        found = dict.fromkeys(name for name in self.words.values() if name)
-        return (*found, self.optional) if self.optional else tuple(found)
+        features = dict.fromkeys(name for name in self.words.values() if name)
+        return (*features, self.optional) if self.optional else tuple(features)
 
     def read(self, cell: str) -> tuple[float, ...]:
         """The features of a cell; a `ValueError` with the rule that it breaks."""
@@ -115,13 +115,13 @@ def rows_of(
         raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
     rows = rows_in(io.StringIO(text, newline=""), path)
     names = list(header) or _header(path, columns, next(rows, (1, [])))
-    places = {column: names.index(column) for column in columns}
+    positions = {column: names.index(column) for column in columns}
     empty = True
     for line, row in rows:
         if len(row) != len(names):
             raise UnreadableFile(path, f"must have {len(names)} columns, got {len(row)}", line)
         empty = False
-        yield line, {column: row[place] for column, place in places.items()}
+        yield line, {column: row[position] for column, position in positions.items()}
     if empty:
         raise UnreadableFile(path, "must hold at least one record, got none")
 
@@ -144,9 +144,9 @@ def every_fifth(owners: Sequence[str]) -> NDArray[np.bool_]:
     """
     seen: Counter[str] = Counter()
     result = np.zeros(len(owners), dtype=np.bool_)
-    for place, owner in enumerate(owners):
+    for position, owner in enumerate(owners):
         seen[owner] += 1
-        result[place] = seen[owner] % _EVERY == 0
+        result[position] = seen[owner] % _EVERY == 0
     return result
 
 

@@ -1,24 +1,41 @@
-"""Agents that try to gain by reporting something other than their gradient.
+"""Agents that try to gain by reporting something other than their gradient, and a federation with them.
 
 An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P), or None for no report: it
 sees what the protocol sends it and its own data, nothing else. Each function below makes one; `collude`
 makes two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
 for gradients. Asked for slopes, an agent answers those of what it would report there; `OnTheWay` answers
 something else.
+
+`Deviating` is a federation in which some clients are such agents and the others answer as before. Whoever
+deviates is not vouched for. About losses, and when it trains for itself, an agent has no reason to deceive
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy  # its parts load when first used
+import scipy
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.federation import (
+    Failure,
+    Federation,
+    Gradients,
+    Question,
+    Reply,
+    Roster,
+    Slopes,
+    Task,
+    Total,
+    some_rows,
+)
+from bonafed.learning.functions import usable_answer
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 
@@ -277,3 +294,103 @@ def agents_from(texts: Sequence[str], problem: Problem, rng: np.random.Generator
             raise InvalidValue("agents", "must copy another agent", repr(text))
         agents[number] = _KINDS[kind][1](argument, problem, stream)
     return agents
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviating:
+    """A federation some of whose clients do not report their gradients."""
+
+    honest: Federation
+    agents: Mapping[str, Agent]  # by name; some remember what they were asked
+
+    def __post_init__(self) -> None:
+        names = self.honest.members.index
+        for name in self.agents:
+            if name not in names:
+                raise InvalidValue("agents", f"must be in 0..{len(names) - 1}", name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is passed on to the honest federation."""
+        return getattr(self.honest, name)
+
+    @property
+    def members(self) -> Roster:
+        """Those of the federation."""
+        return self.honest.members
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """Those that do not lie."""
+        return [name for name in self.honest.vouched if name not in self.agents]
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        return self.honest.report(question)
+
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
+        truth = self.honest.total(tasks, shares, noise)
+        values, failures = truth.values, dict(truth.failures)
+        lying = [row for row, task in enumerate(tasks) if self._lies(task)]
+        parts = {row: np.broadcast_to(np.reshape(shares[row], (-1, 1)), (len(values), 1)) for row in lying}
+        mine = {row: np.flatnonzero(parts[row]) for row in lying}  # it is asked for its part of a sum only
+        asked = {row: some_rows(tasks[row], mine[row]) for row in lying if mine[row].size}
+        own = self.honest.replies(list(asked.values()))
+        for row, task in asked.items():
+            before = own[task.identifier]
+            after = self._answer(task, before)
+            if isinstance(before, Reply):
+                lie = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
+                values = values.copy()
+                values[mine[row]] += parts[row][mine[row]] * (lie - before.values)
+            if isinstance(after, Failure):
+                failures[task.identifier] = after
+        delivered = tuple(task.identifier not in failures for task in tasks)
+        return replace(truth, values=values, delivered=delivered, failures=failures)
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        truth = self.honest.replies(tasks)
+        return {
+            task.identifier: self._answer(task, truth[task.identifier])
+            if self._lies(task)
+            else truth[task.identifier]
+            for task in tasks
+        }
+
+    def _lies(self, task: Task) -> bool:
+        return task.client in self.agents and isinstance(task.work, Gradients | Slopes)
+
+    def _answer(self, task: Task, truth: Reply | Failure) -> Reply | Failure:
+        if isinstance(truth, Failure):
+            return truth
+        agent = self.agents[task.client]
+        try:
+            answer: object
+            if isinstance(task.work, Slopes):
+                aimed = getattr(agent, "slopes", None)  # a lie of its own about slopes
+                answer = (
+                    self._slopes(task, task.work, agent)
+                    if aimed is None
+                    else aimed(task.models.copy(), np.asarray(task.work.nodes), truth.values)
+                )
+                if isinstance(answer, Failure):
+                    return answer
+            else:
+                answer = agent(task.models.copy(), truth.values)
+        except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
+            answer = error
+        return usable_answer(answer, truth.values.shape, task.models.dtype)
+
+    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> Floats | Failure:
+        """The slopes of what the agent would report at the nodes."""
+        ways = task.models[-1] - task.models[:-1]
+        models = (task.models[:-1, None] + np.asarray(work.nodes)[:, None] * ways[:, None]).reshape(
+            -1, task.models.shape[1]
+        )
+        at_nodes = Task(f"{task.identifier}, at the nodes", task.client, models, Gradients(work.objective))
+        truth = self.honest.replies([at_nodes])[at_nodes.identifier]
+        if isinstance(truth, Failure):
+            return truth
+        lie = usable_answer(agent(models.copy(), truth.values), models.shape, models.dtype)
+        if isinstance(lie, Failure):
+            return lie
+        reports = lie.values.reshape(len(ways), -1, ways.shape[1])
+        return np.asarray((reports * ways[:, None]).sum(2))

@@ -26,12 +26,11 @@ from typing import NamedTuple
 from bonafed.economics.claims import Finding, Kind, Witness
 from bonafed.errors import BadReport, Diverged
 from bonafed.learning.federation import Federation
-from bonafed.mechanisms.faithful.adversaries.agents import Agent, agent_kind, amplify
-from bonafed.mechanisms.faithful.adversaries.federation import Deviating
+from bonafed.mechanisms.faithful.adversaries.agents import Agent, Deviating, agent_kind, amplify
+from bonafed.mechanisms.faithful.adversaries.one_against_all import Trick, aimed
 from bonafed.mechanisms.faithful.adversaries.search import FACTORS
-from bonafed.mechanisms.faithful.adversaries.tricks import Trick, aimed
 from bonafed.mechanisms.faithful.mechanism import FaithfulLearning, lying
-from bonafed.mechanisms.faithful.outcome import Outcome
+from bonafed.mechanisms.faithful.protocol.payments import FaithfulOutcome
 from bonafed.mechanisms.faithful.section import own_section
 from bonafed.mechanisms.faithful.state import FaithfulState
 from bonafed.mechanisms.protocol import Attack
@@ -69,7 +68,7 @@ class _Lie(NamedTuple):
     trick: Trick
 
 
-def _tricks(attack: Attack, truth: Outcome) -> list[Trick]:
+def _tricks(attack: Attack, truth: FaithfulOutcome) -> list[Trick]:
     """What every agent tries."""
     factors = _QUICK if attack.quick else FACTORS
     tricks = [Trick(f"{f:g} times its gradient", partial(amplify, f), f) for f in factors]
@@ -78,7 +77,7 @@ def _tricks(attack: Attack, truth: Outcome) -> list[Trick]:
     return [*tricks, *aimed(attack.mechanism.problem, truth.training_steps, attack.config.run.seed)]
 
 
-def _allowed(attack: Attack, truth: Outcome, promised: bool) -> float:
+def _allowed(attack: Attack, truth: FaithfulOutcome, promised: bool) -> float:
     """Above what a gain counts."""
     epsilon, weights = own_section(attack.config).epsilon, attack.mechanism.problem.weights
     if truth.exchanges is not None and promised:
@@ -117,7 +116,7 @@ def _why_not(attack: Attack) -> str:
     return ""
 
 
-def _gain(attack: Attack, truth: Outcome, agent: int, trick: Trick) -> float | None:
+def _gain(attack: Attack, truth: FaithfulOutcome, agent: int, trick: Trick) -> float | None:
     """What the agent gains by the lie, in units of loss; None: the protocol stopped the run."""
     name = attack.federation.members.names[agent]
     try:
@@ -127,7 +126,7 @@ def _gain(attack: Attack, truth: Outcome, agent: int, trick: Trick) -> float | N
     return float(truth.overall[agent] - lie.overall[agent])
 
 
-def _honest_run(attack: Attack) -> tuple[Outcome, bool]:
+def _honest_run(attack: Attack) -> tuple[FaithfulOutcome, bool]:
     """The run again as it was, and whether its statement certifies that no lie pays."""
     state, federation = _trained(attack, {})
     mechanism: FaithfulLearning = attack.mechanism

@@ -27,22 +27,22 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Kind
 from bonafed.learning.problems.convex import Problem
+from bonafed.learning.problems.minima import minima, minimise
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.adversaries.one_against_all import run_out
-from bonafed.mechanisms.faithful.adversaries.search import CLOSE, Attempt, Case
-from bonafed.mechanisms.faithful.clusters import cluster_of
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.adversaries.search import CLOSE, Attempt, AuditCase
+from bonafed.mechanisms.faithful.protocol.payments import cluster_of
+from bonafed.mechanisms.faithful.protocol.reports import Watch
+from bonafed.mechanisms.faithful.protocol.stepwise import train
 from bonafed.mechanisms.faithful.section import NO_WORSE_UNPAID
-from bonafed.mechanisms.faithful.stepwise import train
-from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
 _CERTIFIED = ("exchanges", "stepwise", "left")
 
 
-def verdicts(case: Case, attempts: Sequence[Attempt]) -> list[Finding]:
+def verdicts(case: AuditCase, attempts: Sequence[Attempt]) -> list[Finding]:
     """The four properties: of the attempts, and of the truthful run for all agents."""
     payments = np.array([charge.amount for charge in case.honest])
     findings = [
@@ -80,7 +80,7 @@ def _certified(attempts: Sequence[Attempt]) -> Finding:
     return Finding("certificates", holds, text, worst.outside, tries=len(attempts), allowed=_ROUNDING)
 
 
-def _efficient(case: Case) -> Finding:
+def _efficient(case: AuditCase) -> Finding:
     problem, p = case.problem, case.problem.weights
     best = problem.value(minimise(problem, p, case.model), p)
     excess, allowed = problem.value(case.model, p) - best, case.terms.epsilon * float(p.min())
@@ -97,7 +97,7 @@ def _efficient(case: Case) -> Finding:
     )
 
 
-def _participation(case: Case, payments: Floats, integration: float) -> Finding:
+def _participation(case: AuditCase, payments: Floats, integration: float) -> Finding:
     outside = np.diag(case.problem.losses(case.without))
     excess, allowed = case.losses + payments - outside, case.terms.epsilon + integration
     at = int(np.argmax(excess))
@@ -113,7 +113,7 @@ def _participation(case: Case, payments: Floats, integration: float) -> Finding:
     )  # fmt: skip
 
 
-def _budget(case: Case, payments: Floats) -> Finding:
+def _budget(case: AuditCase, payments: Floats) -> Finding:
     # exact payments, and those of both rules (co-coercivity), are >= 0 each: no tolerance but rounding
     least, total = float(payments.min()), float(payments.sum())
     short = -total if case.terms.variant == "clusters" else -least
@@ -126,7 +126,7 @@ def _budget(case: Case, payments: Floats) -> Finding:
     )  # fmt: skip
 
 
-def alone(case: Case) -> Floats:
+def alone(case: AuditCase) -> Floats:
     """(K,) F_k of the model each agent would learn alone: never above F_k(w*), so never above J_k."""
     own = minima(case.problem, np.eye(case.problem.agents), case.model)
     return np.asarray(case.problem.losses(own).diagonal())
@@ -144,7 +144,7 @@ class Collusion:
     honest_payments: tuple[float, float]
 
 
-def collusion(case: Case, agent: int) -> Collusion:
+def collusion(case: AuditCase, agent: int) -> Collusion:
     """The agent with its best partner: searched with exact payments, settled through the protocol."""
     truth = case.losses + [charge.amount for charge in case.honest]
 
@@ -166,7 +166,9 @@ def collusion(case: Case, agent: int) -> Collusion:
     return Collusion(both, factor, gain, lighter, (payments[0], payments[1]), (honest[0], honest[1]))
 
 
-def _settled(case: Case, reporting: dict[int, Agent], mixes: Floats) -> tuple[Floats, tuple[float, ...]]:
+def _settled(
+    case: AuditCase, reporting: dict[int, Agent], mixes: Floats
+) -> tuple[Floats, tuple[float, ...]]:
     """The model that such reports lead to, and what the reporting agents owe for it, all being believed."""
     if case.truth is not None:
         outcome = run_out(case.problem, case.course(reporting, "numbers"))
@@ -184,14 +186,14 @@ def _stable(problem: Problem, first: int, second: int, factor: float) -> bool:
     return (factor - 1) * max(p + q, p / (1 - q), q / (1 - p)) < 0.99
 
 
-def _joint_mixes(case: Case, first: int, second: int, factor: float) -> Floats:
+def _joint_mixes(case: AuditCase, first: int, second: int, factor: float) -> Floats:
     """(K, K) whose losses each agent's reports are gradients of."""
     mixes = np.eye(case.problem.agents)
     mixes[[first, second]] = factor / 2 * (mixes[first] + mixes[second])
     return mixes
 
 
-def _exact_joint_loss(case: Case, first: int, second: int, factor: float) -> float:
+def _exact_joint_loss(case: AuditCase, first: int, second: int, factor: float) -> float:
     mixes, problem = _joint_mixes(case, first, second, factor), case.problem
     model = minimise(problem, problem.weights @ mixes, case.model, CLOSE)
     own = problem.losses(model[None])[0, [first, second]].sum()
@@ -200,7 +202,7 @@ def _exact_joint_loss(case: Case, first: int, second: int, factor: float) -> flo
     return float(own + sum(_exact_payment(case, k, model, mixes) for k in (first, second)))
 
 
-def _exact_payment(case: Case, agent: int, model: Floats, mixes: Floats) -> float:
+def _exact_payment(case: AuditCase, agent: int, model: Floats, mixes: Floats) -> float:
     """Payment (10), or that of the clusters, computed from reports instead of losses."""
     p, reporters = case.problem.weights, np.ones(case.problem.agents, dtype=np.bool_)
     reporters[agent] = False

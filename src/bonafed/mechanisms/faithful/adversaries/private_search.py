@@ -29,11 +29,11 @@ from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Kind
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.softmax import SoftmaxRegression
-from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.faithful.clusters import Clusters
-from bonafed.mechanisms.faithful.private import private_faithful
-from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.mechanisms.faithful.private_schedule import PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.private.algorithm import private_faithful
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms
+from bonafed.mechanisms.faithful.private.plan import training_gap
+from bonafed.mechanisms.faithful.private.schedule import PrivateOutcome
+from bonafed.mechanisms.faithful.protocol.payments import Clusters
 
 FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient
 PUSH = 20.0  # times the longest gradient
@@ -41,19 +41,6 @@ _DOUBT = 1e-3  # chance that some gain is found where there is none
 _ROUNDING = 1e-9
 
 Report = Callable[[int, Floats, Floats], Floats]  # times asked before, the model, the own gradient
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PrivateTerms:
-    """The private mechanism under attack."""
-
-    alpha: float
-    beta: float
-    variant: PrivateVariant = "corrected"
-    clip: float = math.sqrt(2.0)
-    training_steps: int | None = None  # those of the plan, or of the paper
-    payment_steps: int | None = None
-    noise_at: NoiseAt = "sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +108,10 @@ def private_attack(
     def runs(report: Report) -> list[PrivateOutcome]:
         return [
             private_faithful(
-                problem, clusters, np.random.default_rng(seed), alpha=terms.alpha, beta=terms.beta,
-                clip=terms.clip, variant=terms.variant, training_steps=terms.training_steps,
-                payment_steps=terms.payment_steps, agents={k: Lying(report)}, payers=[k],
-                noise_at=terms.noise_at,
+                problem, clusters, np.random.default_rng(seed), terms, agents={k: Lying(report)}, payers=[k]
             )
             for seed in range(count)
-        ]  # fmt: skip
+        ]
 
     truth = runs(scaled(1.0))
     steps, longest = truth[0].training_steps, PUSH * terms.clip

@@ -52,19 +52,17 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import Diverged, InvalidValue
 from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression
+from bonafed.learning.problems.minima import minima, minimise
 from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.adversaries.agents import Agent
-from bonafed.mechanisms.faithful.adversaries.one_against_all import play
-from bonafed.mechanisms.faithful.adversaries.tricks import Trick, aimed
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
-from bonafed.mechanisms.faithful.exchanges import Exchanges
-from bonafed.mechanisms.faithful.outcome import Outcome
-from bonafed.mechanisms.faithful.protocol import faithful
-from bonafed.mechanisms.faithful.reports import GROWTH, ReportCheck
-from bonafed.mechanisms.faithful.requests import Aggregation, federation_of
-from bonafed.mechanisms.faithful.stepwise import pay, train
-from bonafed.mechanisms.faithful.vcg import minima, minimise
+from bonafed.mechanisms.faithful.adversaries.one_against_all import Trick, aimed, play
+from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
+from bonafed.mechanisms.faithful.protocol.payments import Clusters, FaithfulOutcome, cluster_payments
+from bonafed.mechanisms.faithful.protocol.reports import GROWTH, ReportCheck
+from bonafed.mechanisms.faithful.protocol.requests import Aggregation, federation_of
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms, pay, train
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules, faithful
 
 Variant = Literal["exchanges", "stepwise", "left", "printed", "fedavg", "clusters"]
 FACTORS = (0.25, 0.5, 1.5, 2.0, 3.0, 5.0, 10.0)  # of the gradient, those that keep training stable
@@ -111,7 +109,7 @@ class AgentData:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class AuditTerms:
     """The mechanism under attack."""
 
     variant: Variant = "exchanges"
@@ -136,18 +134,18 @@ class Charge(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)  # no slots: `honest` is cached
-class Case:
+class AuditCase:
     """A federation after truthful training, ready to be attacked."""
 
     holdings: AgentData
-    terms: Terms
+    terms: AuditTerms
     problem: Problem
     steps: int  # of training until the residual test holds; T_1 of deviating runs, or exchanges
     model: Floats  # (P,) w*, trained by truthful reports
     losses: Floats  # (K,) F_k(w*)
     without: Floats  # (K, P) the minimisers of f_-k
     pivots: Floats  # (K, P) what payments are measured against: `without`, or the models without a cluster
-    truth: Outcome | None = None  # of the protocol by exchanges
+    truth: FaithfulOutcome | None = None  # of the protocol by exchanges
 
     def course(self, agents: Mapping[int, Agent], check: ReportCheck = "gradients") -> Exchanges:
         """The protocol by exchanges with agents that deviate; whoever is recognised is left out."""
@@ -163,10 +161,17 @@ class Case:
             return Charge(self.difference(agent, model, self.pivots[agent]), 0.0, 0.0)
         rule: Literal["trapezoid", "left"] = "trapezoid" if variant == "stepwise" else "left"
         payments, gap = pay(
-            self.problem, model, reports or Aggregation(self.problem),
-            payment_steps=self.terms.payment_steps, epsilon=self.terms.epsilon, rule=rule,
-            variant="printed" if variant == "printed" else "stepwise", payers=[agent],
-        )  # fmt: skip
+            self.problem,
+            model,
+            reports or Aggregation(self.problem),
+            StepwiseTerms(
+                payment_steps=self.terms.payment_steps,
+                epsilon=self.terms.epsilon,
+                rule=rule,
+                variant="printed" if variant == "printed" else "stepwise",
+            ),
+            payers=[agent],
+        )
         others = self.problem.without_each()[agent]
         slope = float(np.linalg.norm(self.problem.gradient(model[None], others[None])))
         rate = self.problem.agents if variant == "printed" else float(others.sum())
@@ -189,7 +194,7 @@ class Case:
         return float(self.problem.without_each()[agent] @ change / self.problem.weights[agent])
 
 
-def prepare(holdings: AgentData, terms: Terms) -> Case:
+def prepare(holdings: AgentData, terms: AuditTerms) -> AuditCase:
     """Truthful training until [F(w) - min F]/p_k <= epsilon for all k, certified by the gradient."""
     problem = holdings.problem()
     if problem.agents < 2:
@@ -205,13 +210,13 @@ def prepare(holdings: AgentData, terms: Terms) -> Case:
     without = pivots = minima(problem, problem.without_each(), w)
     if terms.variant == "clusters":
         pivots = cluster_payments(problem, w, terms.clusters).models
-    return Case(holdings, terms, problem, steps, w, problem.losses(w[None])[0], without, pivots)
+    return AuditCase(holdings, terms, problem, steps, w, problem.losses(w[None])[0], without, pivots)
 
 
-def _prepare_exchanges(holdings: AgentData, terms: Terms, problem: Problem) -> Case:
-    truth = faithful(problem, epsilon=terms.epsilon, variant="exchanges")
+def _prepare_exchanges(holdings: AgentData, terms: AuditTerms, problem: Problem) -> AuditCase:
+    truth = faithful(problem, rules=ProtocolRules(epsilon=terms.epsilon, variant="exchanges"))
     without = minima(problem, problem.without_each(), truth.model)
-    return Case(
+    return AuditCase(
         holdings, terms, problem, truth.training_steps, truth.model, truth.losses, without, without, truth
     )
 
@@ -245,7 +250,7 @@ def safe_factor(problem: Problem, agent: int) -> float:
     return 1 + 1 / float(problem.weights[agent])
 
 
-def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
+def deviations(case: AuditCase, agent: int, seed: int = 0) -> list[Trick]:
     """The ways to cheat that `attack` tries, besides the best factor."""
     limit, data = safe_factor(case.problem, agent), case.holdings
     other = (agent + 1) % case.problem.agents
@@ -267,7 +272,7 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
     ]
 
 
-def response(case: Case, agent: int) -> Callable[[float], tuple[float, float]]:
+def response(case: AuditCase, agent: int) -> Callable[[float], tuple[float, float]]:
     """factor -> (J_k, F_k) when the agent multiplies its gradient, at the fixed point of training.
 
     The fixed point minimises the reported mix of losses. Payments are those of the variant; where that
@@ -288,7 +293,7 @@ def response(case: Case, agent: int) -> Callable[[float], tuple[float, float]]:
     return losses
 
 
-class Curve(NamedTuple):
+class GainCurve(NamedTuple):
     """What an agent gains by multiplying its gradient."""
 
     factor: Floats  # (m,)
@@ -296,21 +301,21 @@ class Curve(NamedTuple):
     gain_unpaid: Floats  # (m,) what F_k falls by
 
 
-def gain_curve(case: Case, agent: int, factors: Sequence[float]) -> Curve:
+def gain_curve(case: AuditCase, agent: int, factors: Sequence[float]) -> GainCurve:
     """Gains at the fixed points of training."""
     losses = response(case, agent)
     gains = np.array(losses(1.0)) - [losses(float(factor)) for factor in factors]
-    return Curve(np.array(factors, dtype=np.float64), gains[:, 0], gains[:, 1])
+    return GainCurve(np.array(factors, dtype=np.float64), gains[:, 0], gains[:, 1])
 
 
-def best_factor(case: Case, agent: int) -> float:
+def best_factor(case: AuditCase, agent: int) -> float:
     """The factor that serves the agent best, between 1/4 and 10, as far as is safe."""
     losses = response(case, agent)
     high = min(FACTORS[-1], safe_factor(case.problem, agent))
     return cheats.best_response(lambda factor: losses(factor)[0], FACTORS[0], high).factor
 
 
-def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
+def attack(case: AuditCase, agent: int, seed: int = 0) -> list[Attempt]:
     """Everything agent k tries, through the gradient protocol."""
     k = checks.whole("agent", agent, at_least=0)
     if k >= case.problem.agents:
@@ -323,7 +328,7 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
     return attempts(case, k, tricks)
 
 
-def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
+def attempts(case: AuditCase, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
     """The outcomes of these deviations of one agent, with the others truthful."""
     if case.truth is not None:
         return [tried for trick in tricks for tried in _by_exchanges(case, case.truth, agent, trick)]
@@ -346,14 +351,14 @@ def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
     return outcomes
 
 
-def _outside(case: Case, agent: int, model: Floats, charge: Charge) -> float:
+def _outside(case: AuditCase, agent: int, model: Floats, charge: Charge) -> float:
     """How far a payment by plain steps is outside its certificate; negative: inside."""
     exact = case.difference(agent, model, case.without[agent])
     above, below = charge.amount - exact, exact - charge.amount
     return max(above - charge.above, below - charge.below - case.terms.epsilon)
 
 
-def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[Attempt]:
+def _by_exchanges(case: AuditCase, truth: FaithfulOutcome, agent: int, trick: Trick) -> list[Attempt]:
     """The protocol with this agent; if it is recognised, once more with everything believed."""
     tried = []
     for check, remark in (("gradients", ""), ("numbers", ", believed")):
@@ -377,7 +382,7 @@ def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[
     return [replace(tried[0], gain_unpaid=tried[-1].gain_unpaid), *tried[1:]]
 
 
-def _settle(case: Case, agent: int, end: RunEnd) -> tuple[float, Charge, str]:
+def _settle(case: AuditCase, agent: int, end: RunEnd) -> tuple[float, Charge, str]:
     """Loss and payment of a deviating agent, and a remark if there is one."""
     loss = float(case.problem.losses(end.model[None])[0, agent])
     if end.how == "diverged":
@@ -400,7 +405,7 @@ class RunEnd(NamedTuple):
     step: int  # of the end
 
 
-def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[RunEnd]:
+def train_each(case: AuditCase, agent: int, deviating: Sequence[Agent]) -> list[RunEnd]:
     """Phase I once per deviating agent, side by side; each as `protocol.train` that believes it would.
 
     The agent's own gradient is taken from its own samples, not from a pass over everybody's.

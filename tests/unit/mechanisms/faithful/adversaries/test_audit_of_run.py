@@ -9,7 +9,7 @@ from torch import nn
 
 from bonafed.mechanisms.faithful.adversaries import audit_of_run
 from bonafed.mechanisms.faithful.adversaries.search import FACTORS
-from bonafed.mechanisms.faithful.exchanges import Exchanges
+from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
 from bonafed.mechanisms.faithful.slice import SLICE
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs.prepare import prepare

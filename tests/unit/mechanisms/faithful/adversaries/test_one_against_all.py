@@ -15,9 +15,15 @@ from tests.unit.mechanisms.faithful.adversaries.test_search import (
 from bonafed.errors import BadReport, Diverged
 from bonafed.mechanisms.faithful import RidgeRegression, faithful, minimise, vcg_payments
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
-from bonafed.mechanisms.faithful.adversaries.one_against_all import lost_by_others, play, run_out
-from bonafed.mechanisms.faithful.adversaries.search import Terms, attempts, prepare
-from bonafed.mechanisms.faithful.adversaries.tricks import Trick, aimed
+from bonafed.mechanisms.faithful.adversaries.one_against_all import (
+    Trick,
+    aimed,
+    lost_by_others,
+    play,
+    run_out,
+)
+from bonafed.mechanisms.faithful.adversaries.search import AuditTerms, attempts, prepare
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 AGENT, EPSILON = 2, 1e-4
 HOLDINGS = {"softmax": softmax_holdings, "ridge": ridge_holdings}
@@ -35,7 +41,7 @@ def passing(case):
 
 @pytest.fixture(scope="module", params=HOLDINGS)
 def case(request):
-    return prepare(HOLDINGS[request.param](3, mu=0.02), Terms("exchanges", EPSILON))
+    return prepare(HOLDINGS[request.param](3, mu=0.02), AuditTerms("exchanges", EPSILON))
 
 
 def longest(problem, first):
@@ -70,7 +76,7 @@ def test_the_policy_to_raise_names_the_agent(case):
         if trick.name in passing(case):
             continue
         with pytest.raises(BadReport) as bad:
-            faithful(case.problem, agents={AGENT: trick.make()}, epsilon=EPSILON)
+            faithful(case.problem, rules=ProtocolRules(epsilon=EPSILON), agents={AGENT: trick.make()})
         assert bad.value.agent == AGENT, trick.name
 
 
@@ -89,7 +95,7 @@ def test_believed_lies_end_too_or_the_run_stops_and_says_why(case):
 def test_a_run_that_stops_blames_nobody_where_everything_is_believed(case):
     lies = {AGENT: cheats.random_numbers(1.0, np.random.default_rng(0))}
     with pytest.raises(Diverged, match="nobody is named, as reports are believed"):
-        faithful(case.problem, agents=lies, epsilon=EPSILON, check_reports="numbers")
+        faithful(case.problem, rules=ProtocolRules(epsilon=EPSILON, check_reports="numbers"), agents=lies)
 
 
 @settings(max_examples=25)
@@ -104,7 +110,9 @@ def test_a_run_that_stops_blames_nobody_where_everything_is_believed(case):
 def test_no_report_in_any_phase_gains_more_than_is_certified(seed, gain, pull, push, own, after):
     """Some report that nobody thought of, from some exchange on; recognised and believed."""
     make = softmax_holdings if seed % 2 else ridge_holdings
-    case = prepare(make(seed, weights=None if own is None else np.array(own)), Terms("exchanges", EPSILON))
+    case = prepare(
+        make(seed, weights=None if own is None else np.array(own)), AuditTerms("exchanges", EPSILON)
+    )
     trick = Trick("any", lambda: cheats.later(cheats.truthful, any_report(seed, gain, pull, push), after))
     for tried in attempts(case, seed % 4, [trick]):
         assert not tried.pays, tried
@@ -116,12 +124,14 @@ def test_no_report_in_any_phase_gains_more_than_is_certified(seed, gain, pull, p
 @given(seed=seeds, requests=st.integers(0, 8))
 def test_to_keep_the_last_model_costs_at_least_its_exact_payment(seed, requests):
     make = softmax_holdings if seed % 2 else ridge_holdings
-    case = prepare(make(seed), Terms("exchanges", 1e-2))
+    case = prepare(make(seed), AuditTerms("exchanges", 1e-2))
     problem, k, heard = case.problem, seed % 4, []
     done = faithful(
-        problem, agents={k: cheats.drop_out(requests)}, epsilon=1e-2, on_bad_report="leave out",
+        problem,
+        rules=ProtocolRules(epsilon=1e-2, on_bad_report="leave out"),
+        agents={k: cheats.drop_out(requests)},
         on_left_out=heard.append,
-    )  # fmt: skip
+    )
     assume(done.left_out)  # else it would have fallen silent after the end
     (out,), (bad,) = done.left_out, heard
     exact = float(
@@ -139,7 +149,7 @@ def test_no_payment_is_negative():
     y = x @ (10 * rng.standard_normal(4)) + rng.standard_normal(12)
     labels = np.concatenate([y] * 3) + 1e-3 * rng.standard_normal(36)
     problem = RidgeRegression(np.concatenate([x] * 3), labels, np.repeat(np.arange(3), 12), 1e-3)
-    done = faithful(problem, epsilon=1.0)
+    done = faithful(problem, rules=ProtocolRules(epsilon=1.0))
     exact = vcg_payments(problem, done.model).amount
     assert (done.payments.amount >= 0).all()
     assert (

@@ -25,7 +25,7 @@ from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.adversaries.claims import alone, collusion, verdicts
 from bonafed.mechanisms.faithful.adversaries.search import (
     AgentData,
-    Terms,
+    AuditTerms,
     Trick,
     attack,
     attempts,
@@ -37,7 +37,9 @@ from bonafed.mechanisms.faithful.adversaries.search import (
     safe_factor,
     train_each,
 )
-from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.protocol.reports import Watch
+from bonafed.mechanisms.faithful.protocol.stepwise import StepwiseTerms
+from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
 
 VECTORS = json.loads((Path(__file__).parents[4] / "vectors" / "faithful.json").read_text())["faithfulness"]
 seeds = st.integers(0, 10_000)
@@ -70,7 +72,7 @@ def digits_holdings(delta):
 
 @pytest.mark.parametrize("delta", [0.05, 0.5, 0.9])
 def test_the_curve_of_factors_is_that_of_the_vectors(delta):
-    case = prepare(digits_holdings(delta), Terms("stepwise"))
+    case = prepare(digits_holdings(delta), AuditTerms("stepwise"))
     expected = VECTORS[f"Delta={delta}"]
     losses = response(case, 3)
     for gamma, overall, own in zip(
@@ -89,7 +91,7 @@ def test_the_curve_of_factors_is_that_of_the_vectors(delta):
     ],
 )
 def test_runs_of_the_protocol_are_those_of_the_vectors(variant, row):
-    case = prepare(digits_holdings(0.5), Terms(variant))
+    case = prepare(digits_holdings(0.5), AuditTerms(variant))
     expected = dict(zip(VECTORS["gamma"], VECTORS["Delta=0.5"][row]["J"], strict=True))
     honest = case.losses[3] + case.charge(3, case.model).amount
     assert honest == pytest.approx(expected[1], abs=2e-3)
@@ -102,7 +104,7 @@ def test_runs_of_the_protocol_are_those_of_the_vectors(variant, row):
 
 @kinds
 def test_side_by_side_every_run_is_that_of_the_protocol_alone(kind):
-    case = prepare(HOLDINGS[kind](3), Terms("stepwise"))
+    case = prepare(HOLDINGS[kind](3), AuditTerms("stepwise"))
     ways = [*deviations(case, 1), Trick("far too much", lambda: cheats.amplify(1000.0))]
     ends = train_each(case, 1, [way.make() for way in ways])
     seen = set()
@@ -160,13 +162,13 @@ def test_no_report_whatsoever_gains_more_than_the_certificate_allows(seed, gain,
         seed, weights=None if own is None else np.array(own)
     )
     groups = random_clusters(4, 2, np.random.default_rng(seed)) if variant == "clusters" else ()
-    case = prepare(held, Terms(variant, 1e-4, clusters=groups))
+    case = prepare(held, AuditTerms(variant, 1e-4, clusters=groups))
     tried = attempts(case, seed % 4, [Trick("any", lambda: any_report(seed, gain, pull, push))])
     assert not any(attempt.pays for attempt in tried), tried
 
 
 def test_the_gain_is_the_change_of_the_total_loss_up_to_payment_errors():
-    case = prepare(softmax_holdings(5), Terms("stepwise", epsilon=1e-5))
+    case = prepare(softmax_holdings(5), AuditTerms("stepwise", epsilon=1e-5))
     problem, k = case.problem, 2
     ways = [way for way in deviations(case, k) if way.name != "silent half-way on"]
     for way, tried in zip(ways, attempts(case, k, ways), strict=True):
@@ -184,21 +186,23 @@ def test_the_integration_error_is_within_its_bound(seed, size):
     """D is known exactly from the losses, at the models where phase II ended."""
     rng = np.random.default_rng(seed)
     for held in (softmax_holdings(seed), ridge_holdings(seed)):
-        case = prepare(held, Terms("stepwise", epsilon=1e-2))
+        case = prepare(held, AuditTerms("stepwise", epsilon=1e-2))
         model = case.model + size * rng.standard_normal(case.problem.size)
         k = seed % 4
-        reached, gap = pay(case.problem, model, Aggregation(case.problem), epsilon=1e-2, payers=[k])
+        reached, gap = pay(
+            case.problem, model, Aggregation(case.problem), StepwiseTerms(epsilon=1e-2), payers=[k]
+        )
         exact = case.difference(k, model, reached.models[k])
         trapezoid = case.charge(k, model)
         assert abs(trapezoid.amount - exact) <= trapezoid.above + 1e-10 * (1 + exact)
         assert trapezoid.above <= (gap if held.classes else 0.0)
-        left = replace(case, terms=Terms("left", 1e-2)).charge(k, model)
+        left = replace(case, terms=AuditTerms("left", 1e-2)).charge(k, model)
         assert -left.below - 1e-10 * (1 + exact) <= left.amount - exact <= left.above + 1e-10 * (1 + exact)
         assert left.amount >= exact - 1e-10 * (1 + exact)  # by convexity
 
 
 def test_the_bound_of_the_integration_is_much_below_the_difference_of_the_rules():
-    case = prepare(digits_holdings(0.5), Terms("stepwise"))
+    case = prepare(digits_holdings(0.5), AuditTerms("stepwise"))
     _, gap = pay(case.problem, case.model, Aggregation(case.problem), payers=[3])
     assert case.charge(3, case.model).above < 0.03 * gap
 
@@ -206,7 +210,8 @@ def test_the_bound_of_the_integration_is_much_below_the_difference_of_the_rules(
 def test_truthful_training_stops_when_certified():
     for epsilon in (1e-2, 1e-4):
         case = prepare(
-            softmax_holdings(1, weights=np.array([0.1, 0.2, 0.3, 0.4])), Terms("stepwise", epsilon=epsilon)
+            softmax_holdings(1, weights=np.array([0.1, 0.2, 0.3, 0.4])),
+            AuditTerms("stepwise", epsilon=epsilon),
         )
         p = case.problem.weights
         excess = case.problem.value(case.model, p) - case.problem.value(minimise(case.problem, p), p)
@@ -215,23 +220,21 @@ def test_truthful_training_stops_when_certified():
 
 
 def test_who_falls_silent_never_pays_and_has_the_others_model():
-    case = prepare(softmax_holdings(1), Terms("stepwise"))
+    case = prepare(softmax_holdings(1), AuditTerms("stepwise"))
     (tried,) = attempts(case, 2, [Trick("silent", lambda: cheats.drop_out(7))])
     assert (tried.payment, tried.pays) == (0.0, False)
     assert "training step 8;" in tried.end
     outcome = faithful(
         case.problem,
+        rules=ProtocolRules(variant="stepwise", training_steps=3000, on_bad_report="leave out"),
         agents={2: cheats.drop_out(7)},
-        variant="stepwise",
-        training_steps=3000,
-        on_bad_report="leave out",
     )
     assert outcome.payments.amount[2] == 0
     assert tried.loss == pytest.approx(outcome.losses[2], abs=1e-6)
 
 
 def test_divergence_is_an_outcome_not_a_number():
-    case = prepare(ridge_holdings(0), Terms("stepwise"))
+    case = prepare(ridge_holdings(0), AuditTerms("stepwise"))
     (tried,) = attempts(case, 0, [Trick("too much", lambda: cheats.amplify(50.0), 50.0)])
     assert tried.end.startswith("training diverges at step ")
     assert math.isnan(tried.loss)
@@ -243,7 +246,7 @@ def test_divergence_is_an_outcome_not_a_number():
 @pytest.mark.parametrize("kind", HOLDINGS)
 def test_a_pair_gains_what_two_runs_of_the_protocol_say(kind):
     held = HOLDINGS[kind](5)
-    case = prepare(held, Terms("stepwise", epsilon=1e-6))
+    case = prepare(held, AuditTerms("stepwise", epsilon=1e-6))
     pair = collusion(case, 0)
     k, j = pair.agents
     options = {
@@ -252,15 +255,17 @@ def test_a_pair_gains_what_two_runs_of_the_protocol_say(kind):
         "epsilon": 1e-6,
         "check_reports": "numbers",
     }
-    honest = faithful(case.problem, **options)
-    both = faithful(case.problem, agents=cheats.collude(case.problem, k, j, pair.factor), **options)
+    honest = faithful(case.problem, rules=ProtocolRules(**options))
+    both = faithful(
+        case.problem, rules=ProtocolRules(**options), agents=cheats.collude(case.problem, k, j, pair.factor)
+    )
     assert pair.gain == pytest.approx((honest.overall - both.overall)[[k, j]].sum(), abs=1e-8)
     assert pair.gain_unpaid == pytest.approx((honest.losses - both.losses)[[k, j]].sum(), abs=1e-8)
     assert pair.gain > 1e-3  # VCG payments are not proof against groups
 
 
 def test_reporting_their_mean_a_pair_pays_less_for_the_same_model():
-    case = prepare(ridge_holdings(5), Terms("stepwise", epsilon=1e-8))
+    case = prepare(ridge_holdings(5), AuditTerms("stepwise", epsilon=1e-8))
     joint = cheats.collude(case.problem, 0, 1)
     model, reports = train(case.problem, joint, case.steps)
     np.testing.assert_allclose(model, case.model, rtol=1e-9)
@@ -269,13 +274,13 @@ def test_reporting_their_mean_a_pair_pays_less_for_the_same_model():
 
 
 def test_with_two_agents_there_is_a_pair_that_converges():
-    pair = collusion(prepare(ridge_holdings(5, agents=2), Terms("stepwise")), 1)
+    pair = collusion(prepare(ridge_holdings(5, agents=2), AuditTerms("stepwise")), 1)
     assert pair.agents == (1, 0)
     assert pair.factor == 1.0
 
 
 def test_alone_everybody_has_the_least_loss():
-    case = prepare(softmax_holdings(4), Terms("stepwise"))
+    case = prepare(softmax_holdings(4), AuditTerms("stepwise"))
     own = alone(case)
     assert np.all(own <= case.losses)
     for k in range(4):
@@ -285,7 +290,7 @@ def test_alone_everybody_has_the_least_loss():
 
 
 def test_curves_and_attempts_say_the_same():
-    case = prepare(softmax_holdings(4), Terms("stepwise", epsilon=1e-6))
+    case = prepare(softmax_holdings(4), AuditTerms("stepwise", epsilon=1e-6))
     curve = gain_curve(case, 1, [0.5, 1.0, 2.0])
     tried = {a.factor: a for a in attack(case, 1)}
     for factor, gain, unpaid in zip(*curve, strict=True):
@@ -296,7 +301,7 @@ def test_curves_and_attempts_say_the_same():
 
 
 def test_the_same_seed_gives_the_same_attempts():
-    case = prepare(softmax_holdings(4), Terms("stepwise"))
+    case = prepare(softmax_holdings(4), AuditTerms("stepwise"))
     first, again, other = attack(case, 1, seed=3), attack(case, 1, seed=3), attack(case, 1, seed=4)
     regular = [a for a in first if not a.end]
     assert [a for a in again if not a.end] == regular
@@ -308,16 +313,19 @@ def test_bad_input_is_refused_by_name():
     held = softmax_holdings()
     two = random_clusters(4, 2, np.random.default_rng(0))
     one = random_clusters(4, 1, np.random.default_rng(0))
-    case = prepare(held, Terms("stepwise"))
+    case = prepare(held, AuditTerms("stepwise"))
     cases = [
-        ("variant", lambda: Terms("vcg")),
-        ("epsilon", lambda: Terms("stepwise", epsilon=0.0)),
-        ("payment_steps", lambda: Terms(payment_steps=0)),
-        ("clusters", lambda: Terms("clusters")),
-        ("clusters", lambda: Terms("stepwise", clusters=two)),
-        ("clusters", lambda: prepare(held, Terms("clusters", clusters=one))),
-        ("agents", lambda: prepare(replace(held, owner=np.zeros(40, dtype=np.int64)), Terms("stepwise"))),
-        ("regulariser", lambda: prepare(replace(held, regulariser=0.0), Terms("stepwise"))),
+        ("variant", lambda: AuditTerms("vcg")),
+        ("epsilon", lambda: AuditTerms("stepwise", epsilon=0.0)),
+        ("payment_steps", lambda: AuditTerms(payment_steps=0)),
+        ("clusters", lambda: AuditTerms("clusters")),
+        ("clusters", lambda: AuditTerms("stepwise", clusters=two)),
+        ("clusters", lambda: prepare(held, AuditTerms("clusters", clusters=one))),
+        (
+            "agents",
+            lambda: prepare(replace(held, owner=np.zeros(40, dtype=np.int64)), AuditTerms("stepwise")),
+        ),
+        ("regulariser", lambda: prepare(replace(held, regulariser=0.0), AuditTerms("stepwise"))),
         ("agent", lambda: attack(case, 4)),
         ("agent", lambda: attack(case, -1)),
     ]

@@ -1,0 +1,1 @@
+"""What every published contract shares: canonical form, signature, coins, terms, attendance, audits."""

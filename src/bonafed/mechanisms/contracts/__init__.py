@@ -1,1 +1,0 @@
-"""Contracts as files, whatever the mechanism: canonical form, signature, reading and verifying."""

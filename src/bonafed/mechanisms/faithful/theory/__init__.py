@@ -1,0 +1,1 @@
+"""The paper's bounds, what they guarantee, and the advice that follows from them."""

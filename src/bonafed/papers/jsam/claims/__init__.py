@@ -1,1 +1,0 @@
-"""One file per claim; each has a CLAIM."""
