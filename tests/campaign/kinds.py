@@ -200,28 +200,11 @@ def repeatable() -> None:
 
 
 def add_price_lottery() -> None:
-    """Add the mechanism of the page on adding one to the catalogue of this process."""
-    import importlib.util
-    import sys
-
+    """Add a mechanism from outside to the catalogue of this process."""
     from bonafed.mechanisms import catalogue
 
-    package = "bonafed.mechanisms.price_lottery"
-    for name, file in ((package, "__init__.py"), (f"{package}.slice", "slice.py")):
-        path = ROOT / "docs" / "how-to" / "price_lottery" / file
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    entry = catalogue.Entry(
-        "price-lottery",
-        "price_lottery",
-        "bonafed.mechanisms.price_lottery.slice",
-        "a price lottery",
-        None,
-        "audit",
-    )
+    module = "tests.oracles.price_lottery.slice"
+    entry = catalogue.Entry("price-lottery", "price_lottery", module, "a price lottery", verbs="audit")
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 
 

@@ -65,7 +65,7 @@ def every(quick):
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

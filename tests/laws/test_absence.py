@@ -18,7 +18,7 @@ import torch
 from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -51,7 +51,7 @@ CASES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

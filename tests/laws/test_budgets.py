@@ -36,14 +36,14 @@ KINDS = {
     "expected budget": ("jsam", [("jsam", "eta", None), ("jsam", "expected_budget", 0.05)]),
     "hard cap": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "price lottery": ("price-lottery", []),
-    "posted price": ("posted-price", []),
+    "auction": ("auction", []),
 }  # fmt: skip
 AVERAGES = {"prior", "past costs", "confidence", "uniform", "complete information", "expected budget"}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 
@@ -59,7 +59,7 @@ def overspent(kind):
         stated = agreement.terms.spend / 10
         agreement = replace(agreement, terms=replace(agreement.terms, budget=stated))
     state = made.mechanism.begin(agreement, made.start)
-    rounds = 1000 if kind in ("price lottery", "posted price") else worlds.ROUNDS
+    rounds = 1000 if kind in ("price lottery", "auction") else worlds.ROUNDS
     always = np.full(len(worlds.OWNERS), rounds, dtype=np.int64)
     due = rounds * float(np.sum(getattr(agreement.terms, "payment", 0.0)))
     state = replace(state, round_number=worlds.ROUNDS, delivered=always, participations=always, spend=due)

@@ -35,7 +35,7 @@ OTHERS = [pytest.param(kind, marks=pytest.mark.deep) for kind in CONTRACTS if ki
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

@@ -32,7 +32,7 @@ BELIEF = bonafed.Uniform(0.5, 1.5)
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

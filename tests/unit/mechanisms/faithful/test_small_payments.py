@@ -22,14 +22,14 @@ TABLES = {
 @pytest.mark.parametrize("share", [None, 0.5, 1.0, 2.0])
 def test_a_run_says_whose_payment_may_as_well_be_nothing(make, small, tmp_path, monkeypatch, share):
     """`share`: the certified error of every payment but the first, as a part of it; None: as it is."""
-    made = mechanism.statement
+    made = mechanism.accounts_of
 
     def uncertain(*arguments, **options):
         accounts = made(*arguments, **options)
         return replace(accounts, error=share * np.abs(accounts.payment) * [0, 1, 1, 1])
 
     if share is not None:
-        monkeypatch.setattr(mechanism, "statement", uncertain)
+        monkeypatch.setattr(mechanism, "accounts_of", uncertain)
     result = train(prepare(make(), dataset=small), tmp_path / "run")
     notes = [note for note in result.statement.notes if "certified to" in note]
     if share is None or share < 1:

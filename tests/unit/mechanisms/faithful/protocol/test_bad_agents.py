@@ -307,30 +307,18 @@ def network():
 
 @pytest.mark.parametrize("size", [1e200, 1e90])
 def test_without_convexity_what_cannot_be_computed_is_still_named(network, size):
-    rules = {
-        "variant": "stepwise",
-        "training_steps": 10,
-        "payment_steps": 2,
-        "start": network.start,
-        "on_bad_report": "leave out",
-    }
-    done = faithful(network, rules=ProtocolRules(**rules), agents={1: cheats.huge(size)})
+    rules = ProtocolRules(variant="stepwise", training_steps=10, payment_steps=2, on_bad_report="leave out")
+    done = faithful(network, rules=rules, agents={1: cheats.huge(size)}, start=network.start)
     assert [(out.agent, out.where) for out in done.left_out] == [(1, "training step 1")]
 
 
 def test_without_convexity_any_gradient_may_be_honest_and_the_error_says_so(network):
-    rules = {
-        "variant": "stepwise",
-        "training_steps": 50,
-        "payment_steps": 2,
-        "start": network.start,
-        "on_bad_report": "leave out",
-    }
-    done = faithful(network, rules=ProtocolRules(**rules), agents={1: cheats.alternate(3.0)})
+    rules = ProtocolRules(variant="stepwise", training_steps=50, payment_steps=2, on_bad_report="leave out")
+    done = faithful(network, rules=rules, agents={1: cheats.alternate(3.0)}, start=network.start)
     assert done.left_out == ()
     driver = {1: lambda w, _g: -1e3 * w}
     with pytest.raises(Diverged, match="cannot be told: where the loss is not convex any gradient can be"):
-        faithful(network, rules=ProtocolRules(**rules), agents=driver)
+        faithful(network, rules=rules, agents=driver, start=network.start)
 
 
 def test_nobody_honest_is_named_for_what_a_model_far_away_makes_of_it():
