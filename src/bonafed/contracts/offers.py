@@ -133,8 +133,10 @@ class OfferContract(ContractPerTurn):
         lies = "Every report gets the same terms."
         if lie is not None:
             lies = f"The best lie of {tries:,} tried, to state {lie:.6g}, gains {best:,.4g}."
-        earning = Earning("", paid > 0, paid, left, lie, best)
-        return Document((f"A client of cost {cost:g}: {terms}. {lies}",), {EARNINGS: [asdict(earning)]})
+        kind = "" if self.is_posted else "if not kept out"  # by others who are in its place
+        text = f"A client of cost {cost:g}{kind and ', ' + kind}: {terms}. {lies}"
+        earning = Earning(kind, paid > 0, paid, left, lie, best + 0.0)  # never -0.0
+        return Document((text,), {EARNINGS: [asdict(earning)]})
 
     def _earned(self, report: float, cost: float) -> tuple[float, float]:
         """Money over the run for a client alone with this report, and what its cost leaves of it."""

@@ -150,6 +150,9 @@ def test_what_a_participant_would_earn(cost, paid, left):
     assert earning["left"] == pytest.approx(left)
     assert earning["gain"] <= 0
     assert "The best lie of" in str(document)
+    crowded = PostedPriceContract.of(Offer(50, seats=2), 5, 10).prospect(cost)
+    assert crowded.data[EARNINGS][0]["kind"] == "if not kept out"
+    assert "if not kept out" in str(crowded)
 
 
 def test_the_first_line_of_a_quote_says_the_cap():
