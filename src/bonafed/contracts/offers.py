@@ -26,6 +26,7 @@ from bonafed.economics.registry import field, number_in_words, prior_in_words
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from
 
+MOST_CLIENTS, MOST_ROUNDS = 10**6, 10**9  # in a contract: what is computed for them fits into memory
 NOT_PUBLISHED = ("coins", "cost_seed")  # keys of a run, not of the contract
 _REPORTS = 2001  # reports tried by a participant, evenly from 0 to beyond every cost and payment
 _POINTS, _LIARS = 101, 12  # of the search for lies: reports of the first sweep, clients of a profile
@@ -54,6 +55,16 @@ class OfferContract(ContractPerTurn):
     clients: int
     rounds: int
     coin_commitment: str | None = None
+
+    def __post_init__(self) -> None:
+        """Numbers are possible, and the offer can be kept."""
+        checks.whole("clients", self.clients, at_most=MOST_CLIENTS)
+        checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS)
+        self.require_kept()
+
+    @abstractmethod
+    def require_kept(self) -> None:
+        """Refuse an offer that its own money does not pay, or that amounts cannot be written for."""
 
     @abstractmethod
     def chances_and_payments(self, names: Sequence[str], costs: Floats) -> tuple[Floats, Floats]:
@@ -92,8 +103,7 @@ class OfferContract(ContractPerTurn):
     def from_fields(cls, data: JSONObject) -> Self:
         names = [item.name for item in fields(cls.offer_kind) if item.name not in NOT_PUBLISHED]
         stated = {name: field(data, name, "contract") for name in names}
-        clients = checks.whole("contract.clients", field(data, "clients", "contract"))
-        rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"))
+        clients, rounds = (field(data, name, "contract") for name in ("clients", "rounds"))
         offer = section_from(cls.offer_kind, "contract", stated)
         with named("contract"):
             return cls(offer, clients, rounds)

@@ -117,6 +117,8 @@ def test_it_survives_its_file_and_cannot_be_edited():
         ("seats", 3, "cap must pay 3 to 3 seats"),
         ("rounds", 11, "cap must pay 3 to 2 seats in 11 rounds"),
         ("rounds", True, "rounds must be a number"),
+        ("rounds", 10**9 + 1, "contract.rounds must not exceed 1000000000"),
+        ("clients", 10**6 + 1, "contract.clients must not exceed 1000000"),
         ("price", -3, r"contract.price must be positive"),
         ("price", None, r"contract.price must be a number"),
         ("seats", None, r"contract.seats must be a number"),
