@@ -56,16 +56,6 @@ class OfferContract(ContractPerTurn):
     rounds: int
     coin_commitment: str | None = None
 
-    def __post_init__(self) -> None:
-        """Numbers are possible, and the offer can be kept."""
-        checks.whole("clients", self.clients, at_most=MOST_CLIENTS)
-        checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS)
-        self.require_kept()
-
-    @abstractmethod
-    def require_kept(self) -> None:
-        """Refuse an offer that its own money does not pay, or that amounts cannot be written for."""
-
     @abstractmethod
     def chances_and_payments(self, names: Sequence[str], costs: Floats) -> tuple[Floats, Floats]:
         """(N,) each: the probability of being in a round, and the payment each time; both 0: not in it."""
@@ -103,7 +93,8 @@ class OfferContract(ContractPerTurn):
     def from_fields(cls, data: JSONObject) -> Self:
         names = [item.name for item in fields(cls.offer_kind) if item.name not in NOT_PUBLISHED]
         stated = {name: field(data, name, "contract") for name in names}
-        clients, rounds = (field(data, name, "contract") for name in ("clients", "rounds"))
+        clients = checks.whole("contract.clients", field(data, "clients", "contract"), at_most=MOST_CLIENTS)
+        rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
         offer = section_from(cls.offer_kind, "contract", stated)
         with named("contract"):
             return cls(offer, clients, rounds)

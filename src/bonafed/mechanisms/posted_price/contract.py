@@ -57,7 +57,7 @@ class PostedPriceContract(OfferContract):
         prior = offer.prior or registry.prior("prior", f"uniform:0,{2 * price or 1}")
         return cls(replace(offer, price=price or 1 / unit, seats=seats, prior=prior), clients, rounds)
 
-    def require_kept(self) -> None:
+    def __post_init__(self) -> None:
         """The price is paid in whole units, and the cap pays it to every seat in every round."""
         offer, seats = self.offer, checks.whole("seats", self.offer.seats)
         paid = money.units(checks.positive("price", offer.price), offer.decimals)
