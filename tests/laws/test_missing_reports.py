@@ -29,6 +29,7 @@ KINDS = {
     "jsam, hard budget": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "jsam, everybody needed": ("jsam", [("jsam", "scheme", "complete information")]),
     "price lottery": ("price-lottery", []),
+    "auction": ("auction", []),
 }
 SENTENCE = (
     "reports must come from all 6 clients, as the terms of each depend on them: wait for the others, or "

@@ -11,7 +11,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.contracts.canonical import Coins
 from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
-from bonafed.contracts.terms import EARNINGS, Earning, Reports
+from bonafed.contracts.terms import EARNINGS, Earning, Reports, did_not_report
 from bonafed.economics import Allocation, Prior, money, registry
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import Finding
@@ -128,9 +128,10 @@ class AuctionContract(ContractPerTurn):
         seated, price = outcome(np.array([reports[name] for name in names]), self.seats, self.reserve)
         seats = dict(zip(names, seated, strict=True))
         chance, costs = (np.array([by[name] for name in reports]) for by in (seats, reports))
+        missing = did_not_report(len(reports), self.clients, ", and the price is that of the others.")
         return TermsPerTurn(
             tuple(reports), costs, chance > 0, chance, chance * price, self.rounds, self.total_budget,
-            self.decimals,
+            self.decimals, () if len(reports) == self.clients else (missing,),
         )  # fmt: skip
 
     def settings(self) -> Mapping[str, Any]:
