@@ -91,6 +91,8 @@ _ALL = (
     Kind("private-on-sum", {"privacy": {**_PRIVACY, "noise_at": "sum"}}, training=_ON_SUM),
     Kind("private-poisson", {"privacy": {**_PRIVACY, "batches": "poisson"}}),
     Kind("private-reproducible", {"privacy": {**_PRIVACY, "noise": "reproducible"}}),
+    Kind("posted-price", {"posted_price": {"cap": 30, "prior": "uniform:0.5,1.5"}}),
+    Kind("posted-price-coins", {"posted_price": {"cap": 30, "seats": 2, "coins": "verifiable"}}),
     Kind("sampling", {"sampling": _CONTRACT}, training={"aggregation": "memory"}),
     Kind("sampling-plain", {"sampling": _CONTRACT}, training={"aggregation": "plain"}),
     Kind("sampling-private", {"sampling": _CONTRACT, "privacy": _PRIVACY}),

@@ -18,7 +18,7 @@ import torch
 from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -45,6 +45,7 @@ CASES = {
     "sampling, private": ("sampling", PRIVATE),
     "jsam, largest losses": ("jsam", LOSSES),
     "price-lottery, private": ("price-lottery", PRIVATE),
+    "posted-price, private": ("posted-price", PRIVATE),
 }
 
 
@@ -157,9 +158,8 @@ def test_absence_is_skipped_named_and_not_paid(case, script):
         assert not any(record["releases"] for record in own)
 
 
-PAID = [
-    case for case, (name, _) in CASES.items() if name in ("sampling", "jsam", "price-lottery", "auction")
-]
+PAYING = ("sampling", "jsam", "price-lottery", "posted-price", "auction")
+PAID = [case for case, (name, _) in CASES.items() if name in PAYING]
 
 
 @pytest.mark.parametrize("case", [case for case in PAID if "losses" not in case])

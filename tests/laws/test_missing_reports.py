@@ -30,6 +30,8 @@ KINDS = {
     "jsam, everybody needed": ("jsam", [("jsam", "scheme", "complete information")]),
     "price lottery": ("price-lottery", []),
     "auction": ("auction", []),
+    "posted price": ("posted-price", []),
+    "posted price, seats": ("posted-price", [("posted_price", "seats", 2)]),
 }
 SENTENCE = (
     "reports must come from all 6 clients, as the terms of each depend on them: wait for the others, or "

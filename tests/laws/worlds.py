@@ -17,7 +17,7 @@ import numpy as np
 
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Failure, Total
-from bonafed.learning.functions import FunctionFederation, answer_shape
+from bonafed.learning.function_federation import FunctionFederation, answer_shape
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs
@@ -90,7 +90,7 @@ def miniature(name, *changes):
         if "batch_size" in table:
             table["batch_size"] = 8
         for key in table:
-            if "budget" in key:  # as much for each client and round as in the example
+            if "budget" in key or key == "cap":  # as much for each client and round as in the example
                 table[key] *= len(OWNERS) * ROUNDS / people
     part = catalogue.entry(name).load()
     if part.section is not None and "noise" in {item.name for item in fields(part.section)}:

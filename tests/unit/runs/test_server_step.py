@@ -10,7 +10,7 @@ from tests.oracles import server as twin
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Failure, Reply, Roster
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.mechanisms.sampling.mechanism import make as make_sampling
 from bonafed.runs import config, training
 from bonafed.runs.prepare import prepare
