@@ -86,7 +86,7 @@ class TrainingProblem:
 
     @property
     def constant(self) -> float:
-        """The constant Q: what heterogeneity, gradients and their variance add in a round."""
+        """Q, the constant of Theorem 1."""
         tau, squares = self.local_steps, self.gradient_bound**2
         first = 2 * self.smoothness * tau * (2 * tau + 3) * self.heterogeneity
         return first + 2 * tau**3 * squares + tau**2 * self.variance
@@ -128,7 +128,7 @@ def _rates(rates: ArrayLike) -> Floats:
 
 
 class PerformanceBound(NamedTuple):
-    """The bound of theorem 1 and its parts."""
+    """Theorem 1: what is left of the gap to the optimum."""
 
     propagation: Floats  # (N,) C_T: what incomplete rewards of all clients cost client i
     bound: Floats  # (N,) on E F(theta_{i,T}) - F*
@@ -154,7 +154,7 @@ def check_shift(problem: TrainingProblem) -> None:
 
 
 class RecoveryBound(NamedTuple):
-    """The bound of theorem 2 and its parts."""
+    """Theorem 2: what is left of the gap with recovery."""
 
     common: Floats  # (T,) D_t
     own: Floats  # (T, N) E_t
