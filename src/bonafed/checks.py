@@ -127,7 +127,7 @@ def one_of(name: str, value: object, allowed: Sequence[T]) -> T:
     raise InvalidValue(name, "must be one of " + ", ".join(allowed), repr(value))
 
 
-def called(name: str, value: object) -> str:
+def one_name(name: str, value: object) -> str:
     """The name of a client, or of a class: one rule wherever names enter, so that no two places disagree.
 
     It is on one line, drawn as it is spelled (no control characters, none that reverse or hide others), and
@@ -145,22 +145,22 @@ def called(name: str, value: object) -> str:
     return value
 
 
-def twins(names: Iterable[str]) -> tuple[int, int] | None:
-    """The places of the first two names that people cannot tell apart; None: all differ."""
+def first_alike(names: Iterable[str]) -> tuple[int, int] | None:
+    """The indices of the first two names that people cannot tell apart; None: all differ."""
     seen: dict[str, int] = {}
-    for place, name in enumerate(names):
-        first = seen.setdefault(alike(name), place)
-        if first != place:
-            return first, place
+    for k, name in enumerate(names):
+        first = seen.setdefault(alike(name), k)
+        if first != k:
+            return first, k
     return None
 
 
 def names(name: str, values: Iterable[object], one: str = "name of a client") -> tuple[str, ...]:
-    """Names by the rule of `called`, no two of which people would take for the same."""
-    result = tuple(called(one, value) for value in values)
-    pair = twins(result)
+    """Names by the rule of `one_name`, no two of which people would take for the same."""
+    result = tuple(one_name(one, value) for value in values)
+    pair = first_alike(result)
     if pair is not None:
-        first, other = (result[place] for place in pair)
+        first, other = (result[k] for k in pair)
         if first == other:
             raise InvalidValue(name, "must be all different", f"{first!r} twice")
         rule = "must be all different, by more than case, width or spaces"

@@ -46,7 +46,7 @@ _CALLED = {
     "Config": "a config (bonafed.runs.config.read reads one)",
     "Dataset": "a data set (bonafed.learning.data.datasets.from_arrays makes one)",
     "Module": "a torch.nn.Module",
-    "Federation": "a federation (bonafed.learning.functions.FunctionFederation makes one)",
+    "Federation": "a federation (bonafed.learning.function_federation.FunctionFederation makes one)",
     "SamplingPlan": "a plan (bonafed.sampling.plan makes one)",
     "Slice": "a mechanism (bonafed.mechanisms.protocol.Slice)",
     "Problem": "a problem, such as bonafed.faithful.SoftmaxRegression",
@@ -88,7 +88,7 @@ def checked(function: F) -> F:
         for name, value in bound.arguments.items():
             rule, default = rules().get(name), signature.parameters[name].default
             if rule is not None and value is not default and not rule.fits(value):
-                raise InvalidValue(name, f"must be {rule.called}", repr(value)[:_SHOWN])
+                raise InvalidValue(name, f"must be {rule.words}", repr(value)[:_SHOWN])
         return function(*args, **kwargs)
 
     at_the_door.checks_arguments = True  # type: ignore[attr-defined]
@@ -102,57 +102,57 @@ def _unbound(
     kwargs: Mapping[str, Any],
 ) -> InvalidValue:
     """Why a call does not match a signature: an argument is unknown, missing or one too many."""
-    called = function.__qualname__.removesuffix(".__init__")
+    door = function.__qualname__.removesuffix(".__init__")
     known = [name for name in signature.parameters if name != "self"]
     for name, value in kwargs.items():
         if name not in known:
             return InvalidValue(
-                name, f"is unknown to {called} (it knows {', '.join(known)})", repr(value)[:_SHOWN]
+                name, f"is unknown to {door} (it knows {', '.join(known)})", repr(value)[:_SHOWN]
             )
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError as error:
-        return InvalidValue(f"call of {called}", f"must give {', '.join(known)} once each", str(error))
+        return InvalidValue(f"call of {door}", f"must give {', '.join(known)} once each", str(error))
     missing = [
         name
         for name, parameter in signature.parameters.items()
         if name not in given and parameter.default is parameter.empty
     ]
-    return MissingValue(", ".join(missing), f"{'is' if len(missing) == 1 else 'are'} required by {called}")
+    return MissingValue(", ".join(missing), f"{'is' if len(missing) == 1 else 'are'} required by {door}")
 
 
 class _Rule(typing.NamedTuple):
     """What fits a declared type, and what that is called."""
 
     fits: Callable[[Any], bool]
-    called: str
+    words: str
 
 
 def _rules(function: Callable[..., Any]) -> dict[str, _Rule]:
     """The rule of each argument by name; arguments that may be anything have none."""
-    place = inspect.unwrap(function).__globals__
+    names = inspect.unwrap(function).__globals__
     rules = {}
     for name, parameter in inspect.signature(function).parameters.items():
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name != "self" and parameter.annotation is not parameter.empty and not variable:
-            rule = _either(_parts(parameter.annotation, place))
+            rule = _either(_parts(parameter.annotation, names))
             if rule is not None:
                 rules[name] = rule
     return rules
 
 
-def _parts(annotation: Any, place: Mapping[str, Any]) -> list[Any]:
+def _parts(annotation: Any, names: Mapping[str, Any]) -> list[Any]:
     """The alternatives of a declared type; a name that only a type checker knows stays a text."""
     if isinstance(annotation, str):
         try:
-            annotation = eval(annotation, dict(place))  # the signature's own, not a user's
+            annotation = eval(annotation, dict(names))  # the signature's own, not a user's
         except NameError:
             if "|" not in annotation or "[" in annotation.partition("|")[0]:
                 return [annotation.partition("[")[0].strip()]
             first, _, rest = annotation.partition("|")
-            return [*_parts(first.strip(), place), *_parts(rest.strip(), place)]
+            return [*_parts(first.strip(), names), *_parts(rest.strip(), names)]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return [part for inner in typing.get_args(annotation) for part in _parts(inner, place)]
+        return [part for inner in typing.get_args(annotation) for part in _parts(inner, names)]
     return [annotation]
 
 
@@ -166,9 +166,9 @@ def _either(parts: Sequence[Any]) -> _Rule | None:
     if not rules or any(rule is None for rule in rules):
         return None
     known = [rule for rule in rules if rule is not None]
-    calls = list(dict.fromkeys(rule.called for rule in known if rule.called))
-    called = ", ".join(calls[:-1]) + " or " + calls[-1] if len(calls) > 1 else calls[0] if calls else "None"
-    return _Rule(lambda value: any(rule.fits(value) for rule in known), called)
+    calls = list(dict.fromkeys(rule.words for rule in known if rule.words))
+    words = ", ".join(calls[:-1]) + " or " + calls[-1] if len(calls) > 1 else calls[0] if calls else "None"
+    return _Rule(lambda value: any(rule.fits(value) for rule in known), words)
 
 
 def _is_array_like(parts: Sequence[Any]) -> bool:

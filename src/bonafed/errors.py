@@ -84,7 +84,7 @@ class InvalidValues(InvalidValue):
 
     def text(self) -> str:
         """The messages of all, numbered."""
-        each = (f"({place}) {problem.text()}" for place, problem in enumerate(self._problems, 1))
+        each = (f"({number}) {problem.text()}" for number, problem in enumerate(self._problems, 1))
         return f"{len(self._problems)} mistakes: " + "; ".join(each)
 
     @property
@@ -156,8 +156,8 @@ class UnreadableFile(BonafedError):
 
     def __init__(self, path: Path | str, reason: str, line: int | None = None) -> None:
         self.path, self.reason, self.line = path, reason, line
-        place = f"{path}, line {line}" if line is not None else f"{path}"
-        super().__init__(f"{place}: {reason}")
+        where = f"{path}, line {line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {reason}")
 
 
 class MissingExtra(BonafedError, ImportError):
@@ -275,8 +275,8 @@ class AskFailed(BonafedError):
         self.steps = steps  # training steps that led to it
         self.left_out = left_out  # agents that this training left out
         self.standing = standing  # all that was reached by exchanges
-        place = f" in {where}, after {steps:,} {unit}" if where else ""
-        super().__init__(f"asking the agents failed{place}: {reason}")
+        when = f" in {where}, after {steps:,} {unit}" if where else ""
+        super().__init__(f"asking the agents failed{when}: {reason}")
 
 
 class MemberLost(BonafedError):

@@ -153,16 +153,16 @@ class Normals:
 
     def read(self, first: int, count: int) -> NDArray[np.float64]:
         """(count,) from position `first` on."""
-        place = max((place for place in self._at if place <= first), default=None)
-        if place is None:
+        reached = max((at for at in self._at if at <= first), default=None)
+        if reached is None:
             if self._again is None:
                 rule = f"must be at least {min(self._at)}, where reading can go on"
                 raise InvalidValue("position", rule, first)
-            place, self._at[0] = 0, self._again()
-        rng = self._at.pop(place)
-        if place < first:
-            self._at[place] = copy.deepcopy(rng)
-            for left in range(first - place, 0, -_SKIPPED_AT_ONCE):
+            reached, self._at[0] = 0, self._again()
+        rng = self._at.pop(reached)
+        if reached < first:
+            self._at[reached] = copy.deepcopy(rng)
+            for left in range(first - reached, 0, -_SKIPPED_AT_ONCE):
                 rng.standard_normal(min(left, _SKIPPED_AT_ONCE))
         numbers = np.asarray(rng.standard_normal(count))
         self._at[first + count] = rng

@@ -39,8 +39,8 @@ def csv_rows(path: Path) -> Iterator[Row]:
     """Every row of a CSV file but empty lines, whatever it is about."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            for place, (line, row) in enumerate(rows_in(stream, path)):
-                if not place:
+            for number, (line, row) in enumerate(rows_in(stream, path)):
+                if not number:
                     _require_commas(path, line, row)
                 yield line, row
     except OSError as error:
@@ -52,9 +52,9 @@ def csv_rows(path: Path) -> Iterator[Row]:
 def _require_commas(path: Path, line: int, first: list[str]) -> None:
     """The first row tells what separates cells."""
     separators = {";": "';'", "\t": "a tab"}
-    for mark, called in separators.items():
+    for mark, separator in separators.items():
         if any(mark in cell for cell in first):
-            rule = f"cells must be separated by commas, got {called}: save the table with commas"
+            rule = f"cells must be separated by commas, got {separator}: save the table with commas"
             raise UnreadableFile(path, rule, line)
 
 
@@ -64,7 +64,7 @@ def cell_name(path: Path, line: int, what: str, cell: str) -> str:
     if not name:
         raise UnreadableFile(path, f"{what} has no name", line)
     try:
-        return checks.called(what, name)
+        return checks.one_name(what, name)
     except InvalidValue as error:
         raise UnreadableFile(path, str(error), line) from error
 

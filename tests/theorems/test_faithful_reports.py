@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bonafed.errors import AskFailed, BadReport, InvalidValue, UnusableReport
 from bonafed.learning.federation import Reply
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.mechanisms.faithful import Aggregation, RidgeRegression, SoftmaxRegression, faithful, pay
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.protocol.reports import Request, Watch

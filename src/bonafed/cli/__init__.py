@@ -18,46 +18,117 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Annotated, Any, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from bonafed import __version__
-from bonafed.cli.coins import coins_app
-from bonafed.cli.compare import compare
-from bonafed.cli.federation import federation_app
-from bonafed.cli.nouns import CommandGroup, advise_app, audit_app, quote_app
-from bonafed.cli.participate import participate
-from bonafed.cli.report import report
-from bonafed.cli.reproduce import reproduce
-from bonafed.cli.runs import runs
-from bonafed.cli.settle import settle
-from bonafed.cli.sign import keygen, sign
-from bonafed.cli.statement import statement
-from bonafed.cli.train import train
-from bonafed.cli.verify import verify
+from bonafed.cli.options import CommandGroup
 from bonafed.errors import BonafedError, UnusablePlugin
 from bonafed.extras import explained, runs_one_command
 from bonafed.text import printable
 
-_ORDER = (
-    "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
-    "compare", "report", "reproduce", "federation", "participate",
-)  # fmt: skip
+
+class _Command(NamedTuple):
+    """Where a command is, so that only the one that is typed is imported."""
+
+    module: str  # of this package
+    attribute: str  # a function, or a Typer of its own
+    summary: str  # the first sentence of its help
+
+
+_COMMANDS = {  # in the order in which they are used
+    "advise": _Command("nouns", "advise_app", "Answer questions that come up before there is a config."),
+    "quote": _Command(
+        "nouns", "quote_app", "The contract to publish under a mechanism, what it costs, and what it buys."
+    ),
+    "audit": _Command(
+        "nouns", "audit_app", "Try to game a mechanism, and show the lie that pays if there is one."
+    ),
+    "keygen": _Command(
+        "sign",
+        "keygen",
+        "Make a key to sign contracts with: KEY.pem for yourself, KEY.pub.pem for everybody.",
+    ),
+    "sign": _Command("sign", "sign", "Sign a published contract, into CONTRACT.json.sig."),
+    "verify": _Command(
+        "verify", "verify", "Verify a published contract: its terms, truthfulness, rationality and spend."
+    ),
+    "settle": _Command(
+        "settle", "settle", "Settle a published contract: the terms of every client for what it states."
+    ),
+    "coins": _Command(
+        "coins",
+        "coins_app",
+        "Verifiable coins: nobody chooses who is in a round, and anybody can check it.",
+    ),
+    "train": _Command(
+        "train",
+        "train",
+        "Train as a config file says: clients simulated on this machine, or those of a federation.",
+    ),
+    "statement": _Command(
+        "statement",
+        "statement",
+        "Show the statement of a finished run: a row per client, the totals, and what was promised.",
+    ),
+    "runs": _Command("runs", "runs", "List and compare training runs, finished or not."),
+    "compare": _Command(
+        "compare",
+        "compare",
+        "Compare mechanisms on one federation: accuracy, money, privacy, and the best lie of each.",
+    ),
+    "report": _Command(
+        "report", "report", "Make a page to look at and to pass on, of a contract, a run, or several runs."
+    ),
+    "reproduce": _Command(
+        "reproduce", "reproduce", "Put the papers' claims to the test; without a name, list them."
+    ),
+    "federation": _Command(
+        "federation",
+        "federation_app",
+        "A federation over Flower: set it up, register its members, see who is there.",
+    ),
+    "participate": _Command(
+        "participate",
+        "participate",
+        "Take part in a federation until stopped (Ctrl-C): one process with your data, and a Flower node.",
+    ),
+}
 
 
 class _Commands(CommandGroup):
-    """Commands in the order in which they are used."""
+    """All commands; each is imported when it is typed."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
-        return sorted(names, key=_ORDER.index)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        names: dict[str, Any] = dict.fromkeys(_COMMANDS)
+        self.commands = names  # by which Typer knows what somebody may have meant
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _imported(cmd_name) if cmd_name in _COMMANDS else None
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        return [(name, command.summary) for name, command in _COMMANDS.items()]
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:  # Typer would end without a word
             raise _Stopped from stop
+
+
+@cache
+def _imported(name: str) -> Any:
+    """A command as Click knows it."""
+    module, attribute, _ = _COMMANDS[name]
+    target = getattr(import_module(f"bonafed.cli.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        return typer.main.get_group(target)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(target)
+    return typer.main.get_command(alone)
 
 
 class _Stopped(Exception):
@@ -73,22 +144,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(quote_app, name="quote")
-app.command()(verify)
-app.command()(settle)
-app.command()(keygen)
-app.command()(sign)
-app.add_typer(coins_app, name="coins")
-app.add_typer(audit_app, name="audit")
-app.add_typer(advise_app, name="advise")
-app.command()(train)
-app.command()(statement)
-app.command()(compare)
-app.command()(runs)
-app.command()(report)
-app.command()(reproduce)
-app.add_typer(federation_app, name="federation")
-app.command()(participate)
 
 
 def _version(show: bool) -> None:

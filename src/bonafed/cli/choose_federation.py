@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.flower.folder import Folder
+from bonafed.flower.link import FlowerTransport
+from bonafed.remote.server.feasibility import require_honest, require_ways
 
 if TYPE_CHECKING:
     from bonafed.contracts.terms import Reports
@@ -63,22 +66,20 @@ class Reached:
 
 @contextmanager
 def reached(
-    reach: Reach, config: Config, place: Path, reports: Reports | None, *, resume: bool, tell: Tell
+    reach: Reach, config: Config, run_folder: Path, reports: Reports | None, *, resume: bool, tell: Tell
 ) -> Iterator[Reached | None]:
     """The clients of a run, and the end of all that was started to reach them; None: simulated here."""
     if reach.where == "here":
         yield None
         return
-    from bonafed.remote.server.feasibility import require_honest, require_ways
 
     require_ways(config, reach.colluders)
-    from bonafed.flower.folder import Folder
     from bonafed.remote.server import operating
     from bonafed.remote.server.operating import operator_of
 
     test = operating.public_test_set(config, tell)
     with ExitStack() as stack:
-        folder = reach.folder or _trial(config, place, reports, resume)
+        folder = reach.folder or _trial(config, run_folder, reports, resume)
         transport = stack.enter_context(_transport(reach, folder, tell))
         membership, timed = transport.membership, operating.Timed(transport)
         if reach.colluders is not None:
@@ -89,9 +90,9 @@ def reached(
         )  # fmt: skip
         operating.wait_for(transport, membership, reach.wait, tell)
         if resume:
-            federation = operating.go_on(operator, place, membership.key_digests)
+            federation = operating.go_on(operator, run_folder, membership.key_digests)
         else:
-            federation = operating.begin(operator, config, place, membership.key_digests)
+            federation = operating.begin(operator, config, run_folder, membership.key_digests)
         where = "" if reach.folder is None else f" --federation {reach.folder}"
         options = f" --on {reach.where}{where}"
         yield Reached(federation, timed, test, reach.colluders, options)
@@ -102,16 +103,15 @@ def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
         from bonafed.flower.simulation import SimulatedTransport
 
         return SimulatedTransport(folder, tell=tell)
-    from bonafed.flower.link import FlowerTransport
 
     return FlowerTransport(folder, tell=tell)
 
 
-def _trial(config: Config, place: Path, reports: Reports | None, resume: bool) -> Path:
+def _trial(config: Config, run_folder: Path, reports: Reports | None, resume: bool) -> Path:
     """The members of a simulation, beside the folder of the run: their ledgers outlive a kill."""
     from bonafed.flower.simulation import make_trial
 
-    folder = place.with_name(place.name + _MEMBERS)
+    folder = run_folder.with_name(run_folder.name + _MEMBERS)
     if not resume:
         folder.parent.mkdir(parents=True, exist_ok=True)
         make_trial(folder, config, reports)

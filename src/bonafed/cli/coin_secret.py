@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bonafed.contracts.coins import SECRET_BYTES, commit
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import require_different, require_writable, write_secret, write_together
 
@@ -20,15 +21,12 @@ class CoinSecret(NamedTuple):
     @property
     def commitment(self) -> str:
         """What the contract publishes about the secret."""
-        from bonafed.contracts.coins import commit
 
         return commit(self.value)
 
 
 def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
     """The secret of --commit-coins: drawn now, written together with the contract."""
-    from bonafed.contracts.coins import SECRET_BYTES
-
     if save is None:
         raise InvalidValue("--commit-coins", "requires --save: the contract commits to it", path)
     require_writable(path)
@@ -55,8 +53,6 @@ def hex_line(value: bytes) -> bytes:
 
 def read_hex(path: Path) -> bytes:
     """The secret in a file written by `hex_line`."""
-    from bonafed.contracts.coins import SECRET_BYTES
-
     try:
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
     except OSError as error:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from bonafed.cli.coin_secret import hex_line, read_hex
-from bonafed.cli.nouns import CommandGroup
-from bonafed.cli.options import Json, missing, number
+from bonafed.cli.options import CommandGroup, Json, missing, number
+from bonafed.contracts.coins import SECRET_BYTES, commit_nonce
+from bonafed.contracts.coins import toss as toss_coins
+from bonafed.contracts.roster import contract_roster, require_commitment, require_own_line
+from bonafed.contracts.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
+from bonafed.reports import read_columns, read_costs
 from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.contracts.coins import Coins
     from bonafed.contracts.published import PublishedContract
-    from bonafed.economics.claims import Finding
 
 coins_app = typer.Typer(
     cls=CommandGroup,
@@ -60,20 +63,18 @@ def nonce(
 
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
-    name, place = _require("--client", client), _require("--save", save)
-    from bonafed.contracts.coins import SECRET_BYTES, commit_nonce
-    from bonafed.contracts.roster import require_commitment
+    name, output = _require("--client", client), _require("--save", save)
 
     contract = _read(contract_file)
     require_commitment(contract)
     value = secrets.token_bytes(SECRET_BYTES)
     commitment = commit_nonce(contract.digest, name, value)
-    write_secret(place, hex_line(value))
+    write_secret(output, hex_line(value))
     if as_json:
         terminal.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
         return
     terminal.tell(f"commitment of {name}: {commitment}")
-    terminal.tell(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
+    terminal.tell(f"wrote {output}; reveal its content only when `bonafed coins reveal` tells you to")
 
 
 @coins_app.command()
@@ -95,11 +96,8 @@ def roster(
 
     Example: bonafed coins roster contract.json --reports stated.csv --save roster.json
     """
-    source, place = _require("--reports", reports), _require("--save", save)
-    terminal.require_outputs({"--save": place}, {"the contract": contract_file, "--reports": source})
-    from bonafed.contracts.roster import contract_roster
-    from bonafed.contracts.transcript import Transcript, transcript_bytes
-    from bonafed.reports import read_columns, read_costs
+    source, output = _require("--reports", reports), _require("--save", save)
+    terminal.require_outputs({"--save": output}, {"the contract": contract_file, "--reports": source})
 
     contract = _read(contract_file)
     column = contract.question.name
@@ -107,7 +105,7 @@ def roster(
     costs = dict(zip(commitments, read_costs(source, column).tolist(), strict=True))
     new_roster = contract_roster(contract, costs, commitments)
     terminal.write_together(
-        {place: transcript_bytes(Transcript(new_roster, (None,) * len(new_roster.names)))}
+        {output: transcript_bytes(Transcript(new_roster, (None,) * len(new_roster.names)))}
     )
     if as_json:
         terminal.say_json(
@@ -115,7 +113,7 @@ def roster(
         )
         return
     terminal.tell(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
-    terminal.tell(f"wrote {place}")
+    terminal.tell(f"wrote {output}")
 
 
 @coins_app.command()
@@ -143,8 +141,6 @@ def reveal(
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
     name, own_cost = _require("--client", client), _require("--cost", cost)
-    from bonafed.contracts.roster import require_own_line
-    from bonafed.contracts.transcript import read_transcript
 
     public_roster = read_transcript(_require("--roster", roster_file)).roster
     value = read_hex(_require("--nonce", nonce_file))
@@ -183,7 +179,7 @@ def toss(
         rounds = [coins.participants(number).tolist() for number in range(1, coins.roster.rounds + 1)]
         terminal.say_json({"clients": list(coins.roster.names), "rounds": rounds})
         return
-    terminal.show(Document((_times(roster_file, coins),)), as_json=False, outputs=outputs)
+    terminal.show(Document((rounds_table(roster_file, coins),)), as_json=False, outputs=outputs)
 
 
 @coins_app.command(name="open")
@@ -200,57 +196,19 @@ def open_command(
 
     Example: bonafed coins open roster.json --nonces revealed.csv --secret server.secret --save coins.json
     """
-    place = _require("--save", save)
-    terminal.require_outputs({"--save": place}, {"the roster": roster_file})
-    from bonafed.contracts.transcript import transcript_bytes, transcript_of
+    output = _require("--save", save)
+    terminal.require_outputs({"--save": output}, {"the roster": roster_file})
 
     coins = _coins(roster_file, nonces, secret)
-    terminal.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
-    terminal.tell(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
-
-
-def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
-    """What `bonafed verify --coins` checks: a run, or opened coins and, if there is one, their contract."""
-    if path.is_dir():
-        from bonafed.runs.coins import verify_run
-
-        if contract is not None:
-            raise InvalidValue("CONTRACT.json", "must not be given with the coins of a run", contract)
-        return verify_run(path), None
-    from bonafed.contracts.roster import check_contract
-    from bonafed.contracts.transcript import check_openings, read_transcript
-
-    transcript = read_transcript(path)
-    findings, coins = check_openings(transcript)
-    if contract is not None:
-        findings.insert(0, check_contract(transcript.roster, _read(contract)))
-    return findings, coins
-
-
-def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
-    """Show what `check_coins` finds; exit code 1 if a check fails."""
-    from bonafed.cli.verify import findings_document
-
-    findings, coins = check_coins(path, contract)
-    document = findings_document(
-        f"Verification of the coins of {path}", findings, "the record of the coins"
-    )
-    if document.holds and coins is not None:
-        document = replace(document, blocks=(*document.blocks, _times(path, coins)))
-    terminal.show(document, as_json=as_json)
+    terminal.write_together({output: transcript_bytes(transcript_of(coins, opened=True))})
+    terminal.tell(f"wrote {output}; anybody can check it: bonafed verify CONTRACT.json --coins {output}")
 
 
 def _read(path: Path) -> PublishedContract:
-    from bonafed.mechanisms.contract_files import read_contract
-
     return read_contract(path)
 
 
 def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
-    from bonafed.contracts.coins import toss as toss_coins
-    from bonafed.contracts.transcript import read_transcript
-    from bonafed.reports import read_columns
-
     transcript = read_transcript(path)
     if transcript.secret is not None and nonces is None and secret is None:
         return transcript.coins()
@@ -286,14 +244,14 @@ def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[s
 def _who(coins: Coins) -> bytes:
     """A row per round and participant."""
     rows = (
-        (number, coins.roster.names[place])
+        (number, coins.roster.names[index])
         for number in range(1, coins.roster.rounds + 1)
-        for place in coins.participants(number)
+        for index in coins.participants(number)
     )
     return csv_bytes([("round", "client"), *rows])
 
 
-def _times(path: Path, coins: Coins) -> Table:
+def rounds_table(path: Path, coins: Coins) -> Table:
     """How many rounds each client is in."""
     times, withheld = coins.times_in(), {*coins.withheld}
     rows = tuple(

@@ -11,6 +11,11 @@ from bonafed.cli.options import Json, Plot
 from bonafed.cli.report import require_page
 from bonafed.cli.train import Changes
 from bonafed.presentation import terminal
+from bonafed.runs.compare import COMPARISON
+from bonafed.runs.compare import compare as compare_mechanisms
+from bonafed.runs.config import read_tables
+from bonafed.runs.folder import to_json
+from bonafed.runs.pages import comparison_page
 
 
 def compare(
@@ -40,10 +45,6 @@ def compare(
     if report is not None:
         require_page("--report", report)
     terminal.require_outputs({"--plot": plot, "--report": report}, {"CONFIG.toml": config})
-    from bonafed.runs.compare import COMPARISON
-    from bonafed.runs.compare import compare as compare_mechanisms
-    from bonafed.runs.config import read_tables
-    from bonafed.runs.folder import to_json
 
     tables = read_tables(config, changes or [])
     with terminal.working("comparing") as tell:
@@ -53,8 +54,6 @@ def compare(
     if folder is not None:
         outputs[folder / COMPARISON] = to_json(comparison.to_json())
     if report is not None:
-        from bonafed.runs.pages import comparison_page
-
         outputs[report] = comparison_page(comparison).to_html()
     terminal.write_together(outputs)
     terminal.show(document, as_json=as_json, outputs=outputs)

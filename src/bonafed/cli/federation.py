@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli.nouns import CommandGroup
-from bonafed.cli.options import Json
+from bonafed.cli.options import CommandGroup, Json
 from bonafed.errors import InvalidValue
+from bonafed.flower.commands import environment, require_flower, superlink_command
+from bonafed.flower.commands import register as register_keys
+from bonafed.flower.folder import DEFAULT_ADDRESS, Folder, NewFederation, make_federation
+from bonafed.flower.link import FlowerTransport
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
 
@@ -68,7 +71,6 @@ def init(
 
     Example: bonafed federation init clinics --member north --member south --address fl.example:9092
     """
-    from bonafed.flower.folder import DEFAULT_ADDRESS, NewFederation, make_federation
 
     keys = dict(_pair(text) for text in public_key or ())
     new = NewFederation(tuple(member or ()), address or DEFAULT_ADDRESS, keys, ca, certificate, server_key)
@@ -98,9 +100,6 @@ def serve(folder: FederationFolder) -> None:
 
     Example: bonafed federation serve clinics
     """
-    from bonafed.flower.commands import environment, require_flower, superlink_command
-    from bonafed.flower.folder import Folder
-
     paths = Folder(folder.absolute())
     command = superlink_command(paths)
     require_flower()
@@ -115,9 +114,6 @@ def register(folder: FederationFolder, as_json: Json = False) -> None:
 
     Example: bonafed federation register clinics
     """
-    from bonafed.flower.commands import register as register_keys
-    from bonafed.flower.folder import Folder
-
     registered = register_keys(Folder(folder))
     if as_json:
         terminal.say_json({"new": [name for name, new in registered.items() if new]})
@@ -135,8 +131,6 @@ def status(folder: FederationFolder, as_json: Json = False) -> None:
 
     Example: bonafed federation status clinics
     """
-    from bonafed.flower.link import FlowerTransport
-
     with terminal.working("asking the SuperLink"), FlowerTransport(folder) as transport:
         online = transport.online_nodes()
     terminal.show(_status(transport.membership, online), as_json=as_json)

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
+from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
+from bonafed.cli.options import CommandGroup, Json, Plot, named_by_flags, parameters, section_of
 from bonafed.cli.sign import contract_files
 from bonafed.errors import BonafedError, InvalidValue, UnusablePlugin
+from bonafed.mechanisms.advice import ADVICE
+from bonafed.mechanisms.catalogue import entry, pass_over, usable, with_verb
+from bonafed.presentation import terminal
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
@@ -56,19 +59,6 @@ class Verb:
     command: Callable[[str], Command]  # of a noun; one that is unknown is refused
     publishes: bool = False  # whether it can write a contract
     tabulates: bool = False  # whether it can write a CSV
-
-
-class CommandGroup(TyperGroup):
-    """Lists commands with their whole first sentence, which Click would cut short."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(self.summaries(ctx))
-
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """Every command with one sentence about it."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(10_000)) for name, command in commands if command]
 
 
 def group_of(verb: Verb) -> typer.Typer:
@@ -137,15 +127,11 @@ def _answer(
     csv: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written, answer, write all files together, then show the answer."""
-    from bonafed.presentation import terminal
-
     terminal.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
         raise InvalidValue("--sign", "requires --save", sign)
     secret = None
     if commit_coins is not None:
-        from bonafed.cli.coin_secret import new_coin_secret
-
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
@@ -160,8 +146,6 @@ def _answer(
     if secret is None:
         terminal.write_together(outputs)
     else:
-        from bonafed.cli.coin_secret import write_with_secret
-
         write_with_secret(outputs, secret)
         paths.append(secret.path)
     terminal.show(document, as_json=as_json, outputs=paths)
@@ -183,33 +167,27 @@ def _extremes_named(options: Section) -> Iterator[None]:
 
 def _most_extreme(options: Section) -> tuple[str, float, float]:
     """The option with the number furthest from 1, the number, and by how many powers of ten."""
-    found = ("", 1.0, 0.0)
+    extreme = ("", 1.0, 0.0)
     for name in options.__dataclass_fields__:
         given = getattr(options, name)
         for value in given if isinstance(given, (tuple, list)) else (given,):
             if isinstance(value, (int, float)) and value:
                 powers = abs(math.log10(abs(value)))
-                found = max(found, (name, value, powers), key=lambda one: one[2])
-    return found
+                extreme = max(extreme, (name, value, powers), key=lambda one: one[2])
+    return extreme
 
 
 def _nouns(verb: str) -> Mapping[str, str]:
-    from bonafed.mechanisms.catalogue import with_verb
-
-    return {entry.name: entry.summary for entry in with_verb(verb)}
+    return {mechanism.name: mechanism.summary for mechanism in with_verb(verb)}
 
 
 def _quote(name: str) -> Command:
-    from bonafed.mechanisms.catalogue import entry
-
     command = entry(name, "quote").load().quote
     assert command is not None  # as the catalogue says
     return command
 
 
 def _attack(name: str) -> Command:
-    from bonafed.mechanisms.catalogue import entry
-
     command = entry(name, "audit").load().attack
     assert command is not None  # as the catalogue says
     return command
@@ -217,15 +195,12 @@ def _attack(name: str) -> Command:
 
 def _advice() -> Mapping[str, Command]:
     """All questions with an answer, those about all mechanisms first."""
-    from bonafed.mechanisms.advice import ADVICE
-    from bonafed.mechanisms.catalogue import pass_over, usable, with_verb
-
     questions = dict(ADVICE)
-    for entry in usable(with_verb("advise")):
-        advice = entry.load().advice
+    for mechanism in usable(with_verb("advise")):
+        advice = mechanism.load().advice
         if taken := questions.keys() & advice.keys():  # of a mechanism from outside
             reason = f"others answer the questions {', '.join(sorted(taken))}"
-            pass_over(UnusablePlugin(entry.package, entry.name, reason))
+            pass_over(UnusablePlugin(mechanism.package, mechanism.name, reason))
             continue
         questions |= advice
     return questions

@@ -9,6 +9,7 @@ A section declares its keys once (`bonafed.sections`); here they become the para
     fast: bool = key(flag, False)                             --fast
 
 Values of any other type, such as a prior, are passed on as text, which the rule of the key parses.
+`CommandGroup` lists commands with whole sentences.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.sections import Section, is_required
@@ -30,6 +32,19 @@ from bonafed.text import numeral, whole_numeral
 S = TypeVar("S", bound=Section)
 _ABOUT_PRESENCE = ("must not be given", "requires")  # how such rules begin
 _PLAIN = (bool, int, float, str, Path)
+
+
+class CommandGroup(TyperGroup):
+    """Lists commands with their whole first sentence, which Click would cut short."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """Every command with one sentence about it."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(10_000)) for name, command in commands if command]
 
 
 def number(text: str | float) -> float:

@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 
+from bonafed.flower.commands import require_flower
+from bonafed.flower.participating import participate as take_part
 from bonafed.presentation import terminal
+from bonafed.remote.participant.settings import read_settings
 
 
 def participate(
@@ -27,12 +30,8 @@ def participate(
 
     Example: bonafed participate me.toml
     """
-    from bonafed.flower.commands import require_flower
-    from bonafed.remote.participant.settings import read_settings
-
     settings = read_settings(settings_file)
     require_flower()
-    from bonafed.flower.participating import participate as take_part
     from bonafed.remote.participant.open_from_disk import open_participant
 
     participant = open_participant(settings, terminal.tell)

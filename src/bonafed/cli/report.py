@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
+from bonafed.presentation.page import GENERATOR
+from bonafed.runs import listing
+from bonafed.runs.compare import read_comparison
+from bonafed.runs.folder import reading_once
+from bonafed.runs.pages import contract_page, run_page, runs_page
 
 if TYPE_CHECKING:
     from bonafed.presentation.page import Page
@@ -18,7 +24,7 @@ _PAGE = ".html"
 
 
 def report(
-    places: Annotated[
+    sources: Annotated[
         list[Path] | None, typer.Argument(metavar="CONTRACT.json | RUN...", hidden=True)
     ] = None,
     save: Annotated[
@@ -38,18 +44,17 @@ def report(
 
     Example: bonafed report contract.json
     """
-    if not places:
+    if not sources:
         raise MissingValue("CONTRACT.json or RUN", "is required")
-    path = save or Path(f"{_name(places)}{_PAGE}")
+    path = save or Path(f"{_name(sources)}{_PAGE}")
     require_page("--save", path)
     if save is None and path.is_file() and not is_page(path):
         raise InvalidValue("--save", "must be given: a file of another kind has the default name", path)
-    inputs = {f"input {number}": place for number, place in enumerate(places, 1) if place.is_file()}
+    inputs = {f"input {number}": source for number, source in enumerate(sources, 1) if source.is_file()}
     terminal.require_outputs({"--save": path}, inputs)
-    from bonafed.runs.folder import reading_once
 
     with terminal.working("reading") as tell, reading_once():
-        page = _page(places, tell)
+        page = _page(sources, tell)
     terminal.write_together({path: page.to_html()})
     terminal.say(f"wrote {path}")
 
@@ -62,37 +67,29 @@ def require_page(option: str, path: Path) -> None:
 
 def is_page(path: Path) -> bool:
     """Whether bonafed made it."""
-    from bonafed.presentation.page import GENERATOR
-
     with path.open("rb") as file:
         return GENERATOR.encode() in file.read(1024)
 
 
-def _name(places: Sequence[Path]) -> str:
-    if len(places) > 1:
+def _name(sources: Sequence[Path]) -> str:
+    if len(sources) > 1:
         return "runs"
-    place = places[0]
-    return place.stem if place.is_file() else place.resolve().name or "runs"
+    source = sources[0]
+    return source.stem if source.is_file() else source.resolve().name or "runs"
 
 
-def _page(places: Sequence[Path], tell: terminal.Tell) -> Page:
-    for place in places:
-        if not place.exists():
-            raise InvalidValue("CONTRACT.json or RUN", "must exist", place)
-    files = [place for place in places if place.is_file()]
-    if files and len(places) > 1:
+def _page(sources: Sequence[Path], tell: terminal.Tell) -> Page:
+    for source in sources:
+        if not source.exists():
+            raise InvalidValue("CONTRACT.json or RUN", "must exist", source)
+    files = [source for source in sources if source.is_file()]
+    if files and len(sources) > 1:
         raise InvalidValue("CONTRACT.json", "must be alone: a page is of one contract or of runs", files[0])
     if files:
-        from bonafed.mechanisms.contract_files import read_contract
-        from bonafed.runs.pages import contract_page
-
         return contract_page(read_contract(files[0]), files[0].name, tell)
-    from bonafed.runs import listing
-    from bonafed.runs.compare import read_comparison
-    from bonafed.runs.pages import run_page, runs_page
 
-    found = listing.find(places)
-    comparison = read_comparison(places[0]) if len(places) == 1 else None
-    if len(found) == 1 and comparison is None:
-        return run_page(found[0])
-    return runs_page(found, comparison)
+    runs = listing.find(sources)
+    comparison = read_comparison(sources[0]) if len(sources) == 1 else None
+    if len(runs) == 1 and comparison is None:
+        return run_page(runs[0])
+    return runs_page(runs, comparison)

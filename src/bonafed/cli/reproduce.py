@@ -18,8 +18,13 @@ from bonafed import checks
 from bonafed.cli.options import Json, Plot, whole_number
 from bonafed.cli.report import is_page
 from bonafed.errors import InvalidValue
+from bonafed.papers import register
+from bonafed.papers.report import report_files
+from bonafed.papers.reproducing import reproduce as put_to_the_test
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
+from bonafed.runs import toml
+from bonafed.sections import unknown
 
 if TYPE_CHECKING:
     from bonafed.papers.cells import Progress
@@ -104,8 +109,6 @@ def reproduce(
     )
     outputs: dict[Path, bytes] = {}
     if report is not None:
-        from bonafed.papers.report import report_files
-
         outputs |= report_files(done, report, "bonafed " + shlex.join(sys.argv[1:]))
     if len(done) == 1:
         document = done[0].document()
@@ -123,28 +126,25 @@ def reproduce(
 
 
 def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Claim]:
-    from bonafed.papers import register
-
     if names and (everything or paper is not None):
         raise InvalidValue("--all" if everything else "--paper", "must not be given with names", names[0])
     if paper is not None and paper not in register.PAPERS:
         raise InvalidValue("--paper", "must be one of " + ", ".join(register.PAPERS), repr(paper))
     if names:
-        found = [register.find(name) for name in dict.fromkeys(names)]
+        claims = [register.find(name) for name in dict.fromkeys(names)]
         twice = [
-            claim.identifier for claim in found if sum(c.identifier == claim.identifier for c in found) > 1
+            claim.identifier
+            for claim in claims
+            if sum(c.identifier == claim.identifier for c in claims) > 1
         ]
         if twice:
             raise InvalidValue("claims", "must have different identifiers", repr(twice[0]))
-        return found
+        return claims
     return list(register.claims(paper).values())
 
 
 def _changes(claim: Claim, preset: str, settings: Sequence[str], seeds: int | None) -> dict[str, Any]:
     """What is not as the preset says; a key that the claim does not know is refused."""
-    from bonafed.runs import toml
-    from bonafed.sections import unknown
-
     known = [item.name for item in fields(claim.settings(preset))]
     changes: dict[str, Any] = {}
     for text in settings:
@@ -167,7 +167,6 @@ def _run(
     claims: Sequence[Claim], preset: str, out: Path, cores: int, control: bool,
     changes: Sequence[dict[str, Any]],
 ) -> list[Reproduction]:  # fmt: skip
-    from bonafed.papers.reproducing import reproduce as put_to_the_test
 
     try:
         with _ending_like_ctrl_c(), _progress() as tell:
@@ -231,8 +230,6 @@ def _left(progress: Progress) -> str:
 
 def _listing() -> Document:
     """What can be put to the test, and what is open."""
-    from bonafed.papers import register
-
     known = register.claims()
     columns = tuple(Column(name, left=True) for name in ("claim", "place", "what the paper says"))
     blocks: list[Table | str] = []

@@ -12,6 +12,8 @@ from bonafed.cli.options import Json, Plot
 from bonafed.errors import UnreadableFile
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Document
+from bonafed.runs import integrity, listing
+from bonafed.runs.folder import reading_once
 from bonafed.sections import at_most_one
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ def runs(
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
     terminal.require_outputs({"--plot": plot})
-    from bonafed.runs.folder import reading_once
 
     with reading_once():
         if check:
@@ -53,8 +54,6 @@ def runs(
 
 
 def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
-    from bonafed.runs import listing
-
     rows, errors = [], []
     for path in listing.find(folders):
         try:
@@ -79,8 +78,6 @@ def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
 
 
 def _check(folders: Sequence[Path], as_json: bool) -> None:
-    from bonafed.runs import integrity, listing
-
     runs = listing.find(folders)
     states = {str(run): integrity.check(run) for run in runs}
     terminal.show(integrity.check_document(states), as_json=as_json)

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bonafed import checks
 from bonafed.cli.options import Json, whole_number
+from bonafed.contracts.terms import Drawn
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
+from bonafed.reports import read_reports
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
@@ -49,7 +53,6 @@ def settle(
     """
     exactly_one(reports=reports, draw=draw)
     terminal.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
-    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(contract_file)
     values = _draw(contract, draw) if reports is None else _read(contract, reports)
@@ -62,16 +65,11 @@ def settle(
 
 
 def _read(contract: PublishedContract, path: Path) -> Reports:
-    from bonafed.reports import read_reports
-
     return read_reports(path, contract.question.name)
 
 
 def _draw(contract: PublishedContract, seed: int | None) -> Reports:
     """What clients would state if the contract's beliefs about them were right."""
-    from bonafed import checks
-    from bonafed.contracts.terms import Drawn
-
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:
         rule = "cannot be used: the contract does not say what clients are like, or how many there are"

@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from bonafed.cli.options import missing
+from bonafed.contracts import signatures
+from bonafed.contracts.signatures import make_keys, signature_path
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 
 
@@ -22,8 +25,6 @@ def keygen(
 
     Example: bonafed keygen operator.pem
     """
-    from bonafed.contracts.signatures import make_keys
-
     public = make_keys(key)
     terminal.say(f"{key} is private: whoever has it can sign as you.")
     terminal.say(f"{public} is public: bonafed verify --key {public}")
@@ -44,19 +45,17 @@ def sign(
     """
     if key is None:
         raise missing("--key", ": the private key that `bonafed keygen` wrote")
-    from bonafed.contracts import signatures
-    from bonafed.mechanisms.contract_files import read_contract
 
     contract = read_contract(contract_file)
-    place = signatures.signature_path(contract_file)
-    terminal.write_together({place: signatures.sign(contract.content, key)})
+    signature = signatures.signature_path(contract_file)
+    terminal.write_together({signature: signatures.sign(contract.content, key)})
     terminal.say(f"SHA-256 {contract.digest}")
-    terminal.say(f"wrote {place}")
+    terminal.say(f"wrote {signature}")
 
 
 def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
     """A contract as files: itself and, with a key, its signature; none that is signed is replaced."""
-    from bonafed.contracts.signatures import sign, signature_path
+    from bonafed.contracts.signatures import sign
 
     if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):
         rule = f"must not replace a contract that is signed ({signature_path(path)}): name another file"

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli.options import Json, Plot
+from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.presentation import terminal
+from bonafed.remote.participant.journal import Journal
+from bonafed.remote.participant.own_account import my_document
+from bonafed.remote.participant.settings import read_settings
+from bonafed.runs.folder import CONFIG, SUMMARY, holds_run, is_finished, read_json
+from bonafed.runs.summary import statement_of
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Statement
@@ -56,7 +62,6 @@ def statement(
     if which is not None:
         raise InvalidValue("--run", "must not be given without --mine", which)
     terminal.require_outputs({"--csv": csv, "--plot": plot})
-    from bonafed.economics.claims import all_hold
 
     whole = _read(run)
     part = whole if client is None else whole.only(client)
@@ -69,22 +74,15 @@ def statement(
 
 
 def _mine(path: Path, run: str | None) -> Document:
-    from bonafed.remote.participant.journal import Journal
-    from bonafed.remote.participant.own_account import my_document
-    from bonafed.remote.participant.settings import read_settings
-
     settings = read_settings(path)
     return my_document(Journal(settings.folder, reading=True), settings.name, run)
 
 
-def _read(place: Path) -> Statement:
+def _read(folder: Path) -> Statement:
     """The statement in the summary of a run."""
-    from bonafed.runs.folder import CONFIG, SUMMARY, holds_run, is_finished, read_json
-    from bonafed.runs.summary import statement_of
-
-    if not holds_run(place):
-        raise InvalidValue("RUN", f"must be a folder that holds a run ({CONFIG})", place)
-    if not is_finished(place):
-        rule = f"must be finished, nothing is owed before (bonafed train --resume {place} continues it)"
-        raise InvalidValue("RUN", rule, place)
-    return statement_of(read_json(place, SUMMARY), place)
+    if not holds_run(folder):
+        raise InvalidValue("RUN", f"must be a folder that holds a run ({CONFIG})", folder)
+    if not is_finished(folder):
+        rule = f"must be finished, nothing is owed before (bonafed train --resume {folder} continues it)"
+        raise InvalidValue("RUN", rule, folder)
+    return statement_of(read_json(folder, SUMMARY), folder)

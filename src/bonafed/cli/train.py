@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,15 +17,40 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.extras import importing
+from bonafed.learning.data import datasets
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Document, Table
+from bonafed.remote.server.evidence import was_remote
+from bonafed.remote.server.feasibility import before_the_run
+from bonafed.reports import ReportsFile, read_reports
+from bonafed.runs import config as configs
+from bonafed.runs import integrity
+from bonafed.runs.config import needs_secret, of_run
+from bonafed.runs.folder import (
+    CONFIG,
+    SUMMARY,
+    holds_run,
+    is_finished,
+    read_json,
+    read_rounds,
+    reading_once,
+    require_unchanged,
+    rounds_done,
+)
+from bonafed.runs.integrity import changed_versions, require_same_config
+from bonafed.runs.log import require_free
+from bonafed.runs.prepare import from_outside, prepare, under
+from bonafed.runs.private import SIMULATION, erase_secrets, private_folder
+from bonafed.runs.summary import run_document
+from bonafed.sections import named
 from bonafed.text import printable
 
 if TYPE_CHECKING:
     from bonafed.contracts.published import PublishedContract
     from bonafed.contracts.terms import Reports
     from bonafed.mechanisms.protocol import Config
-    from bonafed.reports import ReportsFile
     from bonafed.runs.log import RoundRecord
     from bonafed.runs.prepare import Setting
 
@@ -162,29 +187,39 @@ def train(
     settings = _config(config, changes or [], None, contract)
     reports = None if reports_file is None else _read_reports(settings, contract, reports_file, reach)
     coins = None if secret is None else read_hex(secret)
-    place = _new_folder(settings, config, folder)
+    new = _new_folder(settings, config, folder)
     if reach.where == "flower" and reports is not None:
         rule = "must not be given with --on flower: participants report for themselves"
         raise InvalidValue("--reports", rule, reports_file)
-    _train(settings, place, contract, reports, reach, resume=False, as_json=as_json, secret=coins)
+    _train(_Order(settings, new, reach, as_json, contract, reports, coins))
 
 
-def _resume(config: Path | None, changes: list[str], place: Path, reach: Reach, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A run that is asked for."""
+
+    config: Config
+    folder: Path  # of the run
+    reach: Reach
+    as_json: bool
+    contract: PublishedContract | None = None  # that was published; None: the run makes its own, if any
+    reports: Reports | ReportsFile | None = None  # None: clients here or elsewhere are asked
+    secret: bytes | None = None  # of the coins that the contract commits to
+    resume: bool = False
+
+
+def _resume(config: Path | None, changes: list[str], folder: Path, reach: Reach, as_json: bool) -> None:
     """Go on with a run, or show one that is finished."""
-    from bonafed.runs.folder import reading_once
-
     with reading_once():
-        settings = _config(config, changes, place, None)
-        if config is None and _is_finished(place):
-            _show_finished(place, as_json)
+        settings = _config(config, changes, folder, None)
+        if config is None and is_finished(folder):
+            _show_finished(folder, as_json)
             return
-        _require_reached(reach, place)
-        _continue(settings, place, reach, as_json)
+        _require_reached(reach, folder)
+        _continue(settings, folder, reach, as_json)
 
 
 def _write_example(name: str, as_json: bool) -> None:
-    from bonafed.mechanisms import catalogue
-
     if name not in catalogue.CATALOGUE and name not in catalogue.mechanisms():
         rule = "must be one of " + ", ".join(sorted(catalogue.mechanisms()))
         raise InvalidValue("--write-example", rule, repr(name))
@@ -204,8 +239,6 @@ def _write_example(name: str, as_json: bool) -> None:
 
 def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
     """A published contract; one that commits to coins needs their secret, and no other does."""
-    from bonafed.mechanisms.contract_files import read_contract
-
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:
         rule = "is required: the contract commits to a secret that decides who is in a round"
@@ -219,15 +252,9 @@ def _config(
     path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
-    from bonafed.runs import config as configs
-    from bonafed.runs.folder import CONFIG, holds_run
-    from bonafed.runs.integrity import require_same_config
-
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
     if path is not None and contract is not None:
-        from bonafed.runs.prepare import under
-
         return under(configs.read_tables(path, changes), contract)
     if path is not None:
         return configs.read(path, changes)
@@ -239,32 +266,21 @@ def _config(
 
 
 def _new_folder(settings: Config, path: Path | None, folder: Path | None) -> Path:
-    from bonafed.runs.log import require_free
-
     stem = path.stem if path is not None else "run"
-    place = folder if folder is not None else Path(settings.run.folder or Path("runs") / stem)
-    require_free(place)
-    return place
-
-
-def _is_finished(place: Path) -> bool:
-    from bonafed.runs.folder import is_finished
-
-    return is_finished(place)
+    new = folder if folder is not None else Path(settings.run.folder or Path("runs") / stem)
+    require_free(new)
+    return new
 
 
 def _read_reports(
     settings: Config, contract: PublishedContract | None, path: Path, reach: Reach
 ) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
-    from bonafed.reports import ReportsFile, read_reports
-
     if contract is not None:
         return read_reports(path, contract.question.name)
     if reach.where == "here":
         return ReportsFile(path)  # the mechanism says which column once it is made
     _require_known_data(settings)
-    from bonafed.runs.prepare import prepare
 
     question = prepare(settings).mechanism.question
     if question is None:
@@ -272,102 +288,41 @@ def _read_reports(
     return read_reports(path, question.name)
 
 
-def _require_reached(reach: Reach, place: Path) -> None:
-    from bonafed.remote.server.operating import was_remote
-
-    if was_remote(place) and reach.where == "here":
+def _require_reached(reach: Reach, folder: Path) -> None:
+    if was_remote(folder) and reach.where == "here":
         rule = "is required: this run is on a federation (--on flower --federation DIR)"
         raise MissingValue("--on", rule)
 
 
-def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> None:
+def _continue(settings: Config, folder: Path, reach: Reach, as_json: bool) -> None:
     """Continue a run under the contract and the reports that it began with."""
-    from bonafed.runs.prepare import from_outside
-
-    contract, reports = from_outside(place)
-    _train(settings, place, contract, reports, reach, resume=True, as_json=as_json)
+    contract, reports = from_outside(folder)
+    _train(_Order(settings, folder, reach, as_json, contract, reports, resume=True))
 
 
-def _train(
-    settings: Config,
-    place: Path,
-    contract: PublishedContract | None,
-    reports: Reports | ReportsFile | None,
-    reach: Reach,
-    *,
-    resume: bool,
-    as_json: bool,
-    secret: bytes | None = None,
-) -> None:
-    if reach.where == "here":
-        _require_known_data(settings)
+def _train(order: _Order) -> None:
+    """Reach the clients, train, and show what came of it."""
+    if order.reach.where == "here":
+        _require_known_data(order.config)
     console = terminal.new_console(stderr=True)
-    settings = replace(settings, run=replace(settings.run, folder=str(place)))
-    heard = partial(terminal.tell, err=True)
-    known = reports if isinstance(reports, Mapping) else None  # a file of reports is for clients here
-    with reached(reach, settings, place, known, resume=resume, tell=heard) as clients:
-        _train_with(
-            clients,
-            settings,
-            place,
-            contract,
-            reports,
-            console,
-            resume=resume,
-            as_json=as_json,
-            secret=secret,
-        )
+    run = replace(order.config.run, folder=str(order.folder))
+    order = replace(order, config=replace(order.config, run=run))
+    told = partial(terminal.tell, err=True)
+    known = order.reports if isinstance(order.reports, Mapping) else None  # a file is for clients here
+    with reached(order.reach, order.config, order.folder, known, resume=order.resume, tell=told) as clients:
+        _train_with(clients, order, console)
 
 
-def _train_with(
-    clients: Reached | None,
-    settings: Config,
-    place: Path,
-    contract: PublishedContract | None,
-    reports: Reports | ReportsFile | None,
-    console: Any,
-    *,
-    resume: bool,
-    as_json: bool,
-    secret: bytes | None,
-) -> None:
-    from bonafed.remote.server.feasibility import before_the_run
-    from bonafed.runs.folder import holds_run
-    from bonafed.runs.prepare import prepare
-
+def _train_with(clients: Reached | None, order: _Order, console: Any) -> None:
     on_progress = terminal.teller(console) if console.is_terminal else None
-    if clients is None:
-        setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
-    else:
-        told = reports if resume else None  # a new run asks the participants
-        setting = prepare(
-            settings, contract=contract, reports=told, dataset=clients.test, federation=clients.federation
-        )
-        if not resume:
-            from bonafed.remote.server.operating import expectation
-
-            terminal.tell(
-                expectation(
-                    setting.mechanism,
-                    clients.timed,
-                    len(setting.agreement.members),
-                    secure=clients.colluders is not None,
-                ),
-                err=True,
-            )
-    if clients is not None and not resume and _is_guessed(setting):
-        terminal.tell(
-            "warning: run.seed is 0, which everybody guesses, and decides who takes part: set another one "
-            "(--set run.seed=...), or publish a contract with --commit-coins",
-            err=True,
-        )
+    setting = _prepared(clients, order, on_progress)
     rounds_before = 0
-    if resume:
-        _require_same_run(setting, place)
-        if _is_finished(place):
-            _show_finished(place, as_json)
+    if order.resume:
+        _require_same_run(setting, order.folder)
+        if is_finished(order.folder):
+            _show_finished(order.folder, order.as_json)
             return
-        rounds_before = _resuming(place)
+        rounds_before = _resuming(order.folder)
     colluders = None if clients is None else clients.colluders
     for note in (*setting.notes, *before_the_run(setting.agreement, setting.mechanism.rounds, colluders)):
         terminal.tell(f"note: {note}", err=True)
@@ -378,15 +333,43 @@ def _train_with(
     try:
         with _progress(setting.mechanism.rounds, rounds_before, console) as on_round:
             result = run_training(
-                setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
-            )
+                setting, order.folder, resume=order.resume, on_round=on_round, on_phase=on_progress,
+                secret=order.secret,
+            )  # fmt: skip
     except KeyboardInterrupt:
-        if not holds_run(place):
+        if not holds_run(order.folder):
             raise  # it had not begun
-        again = f"bonafed train --resume {place}{'' if clients is None else clients.options}"
+        again = f"bonafed train --resume {order.folder}{'' if clients is None else clients.options}"
         terminal.tell(f"stopped by the user; continue with: {again}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
+    how = "resumed and finished" if order.resume else "finished"
+    _show(order.folder, result.document(), how, order.as_json)
+
+
+def _prepared(clients: Reached | None, order: _Order, on_progress: Callable[[str], None] | None) -> Setting:
+    """The run, ready to begin; of a new one on a federation, how long it will take."""
+    if clients is None:
+        return prepare(
+            order.config, contract=order.contract, reports=order.reports, on_progress=on_progress
+        )
+    reports = order.reports if order.resume else None  # a new run asks the participants
+    setting = prepare(
+        order.config, contract=order.contract, reports=reports, dataset=clients.test,
+        federation=clients.federation,
+    )  # fmt: skip
+    if order.resume:
+        return setting
+    from bonafed.remote.server.operating import expectation
+
+    members, secure = len(setting.agreement.members), clients.colluders is not None
+    terminal.tell(expectation(setting.mechanism, clients.timed, members, secure=secure), err=True)
+    if _is_guessed(setting):
+        terminal.tell(
+            "warning: run.seed is 0, which everybody guesses, and decides who takes part: set another one "
+            "(--set run.seed=...), or publish a contract with --commit-coins",
+            err=True,
+        )
+    return setting
 
 
 def _is_guessed(setting: Setting) -> bool:
@@ -395,60 +378,45 @@ def _is_guessed(setting: Setting) -> bool:
     return asked and not setting.config.run.seed and (contract is None or contract.coin_commitment is None)
 
 
-def _require_same_run(setting: Setting, place: Path) -> None:
+def _require_same_run(setting: Setting, folder: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
-    from bonafed.runs import integrity
-    from bonafed.runs.config import needs_secret, of_run
-
-    integrity.require_same_config(setting.config, of_run(place))
-    if not (_is_finished(place) and needs_secret(setting.config)):  # which is erased by then
-        noise = integrity.source_of_noise(setting.config, place, resume=True)
+    integrity.require_same_config(setting.config, of_run(folder))
+    if not (is_finished(folder) and needs_secret(setting.config)):  # which is erased by then
+        noise = integrity.source_of_noise(setting.config, folder, resume=True)
         keyed = needs_secret(setting.config)
-        integrity.require_same_data(integrity.published_digest(setting.digest, noise), place, keyed=keyed)
+        integrity.require_same_data(integrity.published_digest(setting.digest, noise), folder, keyed=keyed)
 
 
-def _resuming(place: Path) -> int:
+def _resuming(folder: Path) -> int:
     """The number of completed rounds; also prints which libraries have changed since."""
-    from bonafed.runs.folder import rounds_done
-    from bonafed.runs.integrity import changed_versions
-
-    for name, (then, now) in changed_versions(place).items():
+    for name, (then, now) in changed_versions(folder).items():
         terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
-    return rounds_done(place)
+    return rounds_done(folder)
 
 
 def _require_known_data(settings: Config) -> None:
     """A misspelt name is refused before PyTorch is imported, which takes seconds."""
-    from bonafed.learning.data import datasets
-    from bonafed.sections import named
-
     name = settings.data.name
     if name not in datasets.NAMES and not datasets.is_own_file(name):
         with named("data", dataset="name"):
             datasets.load(name)  # refuses it
 
 
-def _show_finished(place: Path, as_json: bool) -> None:
-    from bonafed.runs.folder import SUMMARY, read_json, read_rounds, require_unchanged
-    from bonafed.runs.private import erase_secrets
-    from bonafed.runs.summary import run_document
-
-    erase_secrets(place)  # in case the end was cut short before that
-    require_unchanged(place)
-    document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
-    _show(place, document, "already finished; nothing to do", as_json)
+def _show_finished(folder: Path, as_json: bool) -> None:
+    erase_secrets(folder)  # in case the end was cut short before that
+    require_unchanged(folder)
+    document = run_document(read_json(folder, SUMMARY), read_rounds(folder), folder)
+    _show(folder, document, "already finished; nothing to do", as_json)
 
 
-def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
-    from bonafed.runs.private import SIMULATION, private_folder
-
+def _show(folder: Path, document: Document, how: str, as_json: bool) -> None:
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")
-    simulation = private_folder(place) / SIMULATION
+    simulation = private_folder(folder) / SIMULATION
     if simulation.is_file():
         rest.append(f"note: {simulation} holds what only a simulation knows: do not share it")
-    data = {"folder": str(place), **document.data}
+    data = {"folder": str(folder), **document.data}
     terminal.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from bonafed.cli.coins import rounds_table
 from bonafed.cli.options import Json, number
-from bonafed.errors import MissingValue
+from bonafed.contracts.coins import Coins
+from bonafed.contracts.roster import check_contract
+from bonafed.contracts.signatures import signature_holds, signature_path
+from bonafed.contracts.transcript import check_openings, read_transcript
+from bonafed.economics.claims import Finding, all_hold, findings_table
+from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Document
+from bonafed.runs.coins import verify_run
 from bonafed.sections import at_most_one
-
-if TYPE_CHECKING:
-    from bonafed.economics.claims import Finding
 
 
 def verify(
@@ -51,8 +57,6 @@ def verify(
     Example: bonafed verify contract.json --cost 0.9
     """
     if coins is not None:
-        from bonafed.cli.coins import verify_coins
-
         at_most_one(coins=coins, cost=cost, key=key)
         verify_coins(coins, contract_file, as_json)
         return
@@ -63,8 +67,6 @@ def verify(
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     """What is signed, what one would earn, and every check."""
-    from bonafed.mechanisms.contract_files import read_contract
-
     contract = read_contract(path)
     parts = [contract.document()]
     if cost is not None:
@@ -81,10 +83,33 @@ def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     )
 
 
+def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
+    """What `bonafed verify --coins` checks: a run, or opened coins and, if there is one, their contract."""
+    if path.is_dir():
+        if contract is not None:
+            raise InvalidValue("CONTRACT.json", "must not be given with the coins of a run", contract)
+        return verify_run(path), None
+
+    transcript = read_transcript(path)
+    findings, coins = check_openings(transcript)
+    if contract is not None:
+        findings.insert(0, check_contract(transcript.roster, read_contract(contract)))
+    return findings, coins
+
+
+def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
+    """Show what `check_coins` finds; exit code 1 if a check fails."""
+    findings, coins = check_coins(path, contract)
+    document = findings_document(
+        f"Verification of the coins of {path}", findings, "the record of the coins"
+    )
+    if document.holds and coins is not None:
+        document = replace(document, blocks=(*document.blocks, rounds_table(path, coins)))
+    terminal.show(document, as_json=as_json)
+
+
 def findings_document(title: str, findings: Sequence[Finding], subject: str) -> Document:
     """Findings as a document, with a verdict."""
-    from bonafed.economics.claims import all_hold, findings_table
-
     holds = all_hold(findings)
     verdict = "Every check holds." if holds else f"{subject[0].upper()}{subject[1:]} fails a check."
     return Document(
@@ -96,9 +121,6 @@ def findings_document(title: str, findings: Sequence[Finding], subject: str) -> 
 
 def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     """Whether the operator's key signed this contract."""
-    from bonafed.contracts.signatures import signature_holds, signature_path
-    from bonafed.economics.claims import Finding
-
     path = signature_path(contract)
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")

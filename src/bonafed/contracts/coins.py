@@ -68,7 +68,7 @@ def commit_nonce(contract: str, name: str, nonce: bytes) -> str:
     """
     terms = bytes.fromhex(checked_digest("contract", contract))
     secret = _checked_secret(f"nonce of {_shown(name)}", nonce)
-    return _hash("client", terms, checks.called("name of a client", name).encode(), secret).hex()
+    return _hash("client", terms, checks.one_name("name of a client", name).encode(), secret).hex()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

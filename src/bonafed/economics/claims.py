@@ -351,7 +351,7 @@ class Statement(Shown):
         return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
 
     def _draw(self) -> Figure:
-        from bonafed.presentation.statement_figure import statement_figure
+        from bonafed.presentation.figures import statement_figure
 
         return statement_figure(self)
 

@@ -4,6 +4,8 @@ A `Document` is what a command says or a value shows of itself: blocks of tables
 numbers as plain data for programs, and a figure. Nothing here knows a terminal: `bonafed.cli` renders a
 document in colour, `str()` as plain text, a notebook as HTML. Whatever it says is printable, wherever its
 names came from; the plain data hold them as they are.
+
+A `Sketch` is a small plot made of braille dots, for a look at a contract without leaving the terminal.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.files import write_together
 from bonafed.text import printable
 
 if TYPE_CHECKING:
@@ -120,12 +128,12 @@ class Table:
 
     def __str__(self) -> str:
         lines = [[column.name for column in self.columns], *self.cells]
-        widths = [max(_places(line[place]) for line in lines) for place in range(len(self.columns))]
+        widths = [max(_cells_wide(line[k]) for line in lines) for k in range(len(self.columns))]
         text = [
             "  ".join(
-                cell + " " * (width - _places(cell))
+                cell + " " * (width - _cells_wide(cell))
                 if column.left
-                else " " * (width - _places(cell)) + cell
+                else " " * (width - _cells_wide(cell)) + cell
                 for cell, width, column in zip(line, widths, self.columns, strict=True)
             ).rstrip()
             for line in lines
@@ -150,7 +158,7 @@ class Table:
         return f"<table>{caption}{head}{body}</table>{below}"
 
 
-def _places(text: str) -> int:
+def _cells_wide(text: str) -> int:
     """The width of a text on a screen: letters of some scripts take two places."""
     return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
 
@@ -188,8 +196,6 @@ class Sketch:
     curves: tuple[Curve, ...]
 
     def __str__(self) -> str:
-        from bonafed.presentation.sketch import pieces
-
         return "".join(text for text, _ in pieces(self))
 
 
@@ -257,14 +263,69 @@ class Shown(ABC):
 
 
 def _drawn(document: Document, owner: str, path: Path | str | None) -> Figure:
-    from bonafed.errors import InvalidValue
-
     if document.figure is None:
         raise InvalidValue("plot", "needs a value that has a figure", owner)
     figure = document.figure()
     if path is not None:
-        from bonafed.files import write_together
         from bonafed.presentation.figures import render
 
         write_together({Path(path): render(figure, Path(path))})
     return figure
+
+
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # dot of row, column
+_MOST, _LEAST, _ROWS = 56, 16, 10  # characters side by side, and above each other
+Piece = tuple[str, int | None]  # a text, and the curve that it belongs to
+
+
+def pieces(sketch: Sketch, width: int = 80) -> list[Piece]:
+    """The text of a sketch, row by row, as wide as fits; whoever prints it may colour the curves.
+
+    Nothing is left where so little fits that no curve could be read.
+    """
+    x = np.asarray(sketch.x, dtype=np.float64)
+    curves = sketch.curves
+    tops, bottoms = [f"{c.top:.3g}" for c in curves], [f"{c.bottom:.3g}" for c in curves]
+    margin = max(len(tops[0]), len(bottoms[0]))
+    right_margin = max(len(tops[1]), len(bottoms[1])) + 2 if len(curves) > 1 else 0
+    columns = min(_MOST, width - margin - 2 - right_margin)
+    if columns < _LEAST:
+        return []
+    canvases = [
+        _dots(x, np.asarray(c.values, dtype=np.float64), (c.bottom, c.top), columns) for c in curves
+    ]
+    text: list[Piece] = []
+    for row in range(_ROWS):
+        left = tops[0] if row == 0 else bottoms[0] if row == _ROWS - 1 else ""
+        text.append((f"{left:>{margin}} ┤", 0))
+        text += [_character([canvas[row, column] for canvas in canvases]) for column in range(columns)]
+        if len(curves) > 1:
+            right = tops[1] if row == 0 else bottoms[1] if row == _ROWS - 1 else ""
+            text.append((f"├ {right}".rstrip(), 1))
+        text.append(("\n", None))
+    text.append((f"{'':>{margin}} └{'─' * columns}\n", None))
+    first, last = f"{x[0]:.3g}", f"{x[-1]:.3g}"
+    text.append((f"{'':>{margin}}  {first}{sketch.label:^{columns - len(first) - len(last)}}{last}", None))
+    text += [(f"\n{'':>{margin}}  ── {curve.label}", number) for number, curve in enumerate(curves)]
+    return text
+
+
+def _character(cell: Sequence[np.int64]) -> Piece:
+    """Where curves cross, the first one is on top."""
+    owner = next((number for number, dots in enumerate(cell) if dots), None)
+    return chr(0x2800 + (0 if owner is None else int(cell[owner]))), owner
+
+
+def _dots(x: Floats, values: Floats, scale: tuple[float, float], columns: int) -> NDArray[np.int64]:
+    """(rows, columns) bit patterns of a curve."""
+    wide, tall = 2 * columns, 4 * _ROWS
+    at = np.interp(np.linspace(x[0], x[-1], wide), x, values)
+    span = scale[1] - scale[0] or 1.0
+    height = np.clip(np.round((at - scale[0]) / span * (tall - 1)), 0, tall - 1).astype(int)
+    canvas = np.zeros((_ROWS, columns), dtype=np.int64)
+    for column in range(wide):
+        low, high = sorted((height[max(column - 1, 0)], height[column]))
+        for level in range(low + (low < high), high + 1):  # join steps by a vertical line
+            down = tall - 1 - level
+            canvas[down // 4, column // 2] |= _DOTS[down % 4, column % 2]
+    return canvas

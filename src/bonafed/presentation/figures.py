@@ -1,4 +1,7 @@
-"""How all figures look, and how they become files; without a screen or global state of Matplotlib."""
+"""How all figures look, how a statement is drawn, and how figures become files.
+
+There is no screen, and no global state of Matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -20,6 +23,9 @@ from matplotlib.text import Text
 from bonafed.errors import InvalidValue
 from bonafed.files import PICTURES
 from bonafed.text import printable
+
+if TYPE_CHECKING:
+    from bonafed.economics.claims import Statement
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
@@ -37,6 +43,8 @@ _MORE_FONTS = (
 )  # fmt: skip
 _SCREEN = 96  # pixels of a page in an inch
 _LONG = 2  # letters of a name that stand side by side
+_UNIT = 20  # letters, at most
+_TITLE_LETTER, _MARGIN = 0.105, 0.9  # inches: of a letter of the title, and beside the panel
 
 
 class Sheet(Figure):
@@ -65,20 +73,20 @@ def sheet(width: float, height: float) -> Sheet:
 
 def name_clients(axes: Axes, names: Sequence[str], order: str = "") -> None:
     """Under the bars 0, 1, ... the clients' names, as tables have them; of many clients, of evenly spread
-    ones. A place in the figure is nobody's name, so no other number stands there."""
-    places, who = list(range(len(names))), "client"
+    ones. A position in the figure is nobody's name, so no other number stands there."""
+    bars, who = list(range(len(names))), "client"
     grid, figure = axes.get_subplotspec(), axes.get_figure(root=True)
     assert figure is not None  # axes are made in one
     panel = figure.get_figwidth() / (1 if grid is None else grid.get_gridspec().ncols)
     room = int(_DRAWN * panel / _LINE)
     if len(names) > min(_NAMED, room):
-        places = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int)).tolist()
+        bars = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int)).tolist()
         who = f"{len(names):,} clients"
-    shown = [words(names[place], _LETTERS) for place in places]
+    shown = [words(names[bar], _LETTERS) for bar in bars]
     slanted = max(map(_width, shown), default=0) > _LONG
     axes.set_xlabel(", ".join(filter(None, (who, order))))
     axes.set_xticks(
-        places, shown, rotation=60 if slanted else 0, ha="right" if slanted else "center",
+        bars, shown, rotation=60 if slanted else 0, ha="right" if slanted else "center",
         rotation_mode="anchor" if slanted else "default", fontsize=8, parse_math=False,
     )  # fmt: skip
 
@@ -157,3 +165,25 @@ def saved(
     with rc_context(settings):
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata[kind], transparent=transparent)
     return buffer.getvalue()
+
+
+def statement_figure(statement: Statement) -> Figure:
+    """Bars in the order of the roster; what a client owes is below zero and red."""
+    if statement.figure_column == "amount":
+        heights = list(statement.amount)
+        label = f"amount ({words(statement.unit, _UNIT)})"
+    else:
+        cells = statement.columns[statement.figure_column]
+        heights = [float(cell) if isinstance(cell, (int, float)) else float("nan") for cell in cells]
+        label = words(statement.figure_column.replace("_", " "), _UNIT)
+    width, of = min(12.0, 4.0 + 0.15 * len(heights)), "Statement of "
+    room = int((width - _MARGIN) / _TITLE_LETTER) - len(of)
+    figure = sheet(width, 3.6)
+    axes = figure.subplots()
+    axes.bar(range(len(heights)), heights, color=[RED if height < 0 else BLUE for height in heights])
+    axes.axhline(0.0, color="black", linewidth=0.6)
+    axes.set_ylabel(label, parse_math=False)
+    title = f"{of}{words(statement.run or statement.mechanism, room)}"
+    axes.set_title(title, loc="left", parse_math=False)
+    name_clients(axes, statement.clients)
+    return figure

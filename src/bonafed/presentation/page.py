@@ -285,10 +285,10 @@ def _badge(badge: Badge) -> str:
 
 def _kind(verdict: str) -> str:
     """How good a verdict is, whatever else is said with it."""
-    found = [
+    kinds = [
         word for word in _VERDICTS if verdict == word or verdict.startswith((f"{word} (", f"{word}, "))
     ]
-    return _VERDICTS[max(found, key=len)] if found else ""
+    return _VERDICTS[max(kinds, key=len)] if kinds else ""
 
 
 def _run(words: Words) -> str:
@@ -342,9 +342,9 @@ def _size(table: Table) -> tuple[str, ...]:
     at least: numbers are not broken, words between spaces are."""
     lines = [[column.name for column in table.columns], *table.cells]
     letters = 0.0
-    for place, column in enumerate(table.columns):
-        pieces = [lines[0][place].split()]
-        pieces += [line[place].split() if column.left else [line[place]] for line in lines[1:]]
+    for k, column in enumerate(table.columns):
+        pieces = [lines[0][k].split()]
+        pieces += [line[k].split() if column.left else [line[k]] for line in lines[1:]]
         words = (min(len(word), _LONG_WORD) for words in pieces for word in words)
         letters += max(words, default=0) + _GAP
     return () if letters <= _NARROW else ("wide",) if letters <= _PAPER else ("wide", "widest")
@@ -362,11 +362,11 @@ def _classes(*names: str) -> str:
 
 def _row(table: Table, number: int, cells: Sequence[str], links: Mapping[tuple[int, int], str]) -> str:
     written = []
-    for place, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
+    for k, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
         kind = _classes("l" if column.left else "", _kind(cell) if column.left else "", _long(cell))
-        address = links.get((number, place))
+        address = links.get((number, k))
         inside = _link(Link(cell, address)) if address else text(cell)
-        if place == 0 and (column.left or not column.name):
+        if k == 0 and (column.left or not column.name):
             written.append(f"<th scope=row{kind}>{inside}</th>")
         else:
             written.append(f"<td{kind}>{inside}</td>")

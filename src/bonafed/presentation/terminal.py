@@ -21,7 +21,7 @@ import typer
 
 from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_picture, require_writable, write_together
-from bonafed.presentation.documents import Column, Document, Sketch, Table, plain
+from bonafed.presentation.documents import Column, Document, Sketch, Table, pieces, plain
 from bonafed.text import printable
 
 if TYPE_CHECKING:
@@ -155,8 +155,6 @@ def _print(console: Console, block: Table | Sketch | str) -> None:
 def _coloured(sketch: Sketch, width: int) -> Any:
     from rich.text import Text
 
-    from bonafed.presentation.sketch import pieces
-
     return Text.assemble(
         *(
             (text, "" if owner is None else _COLOURS[owner % len(_COLOURS)])
@@ -186,7 +184,7 @@ def _parts(table: Table, width: int) -> Iterator[RichTable | Text]:
         yield _rich(table, dict(enumerate(_fitted(natural, least, width, _FRAME))), framed=True)
         return
     groups = _groups(least, width, _keys(table))
-    if not named or any(_needed([least[place] for place in group], _GAP) > width for group in groups):
+    if not named or any(_needed([least[k] for k in group], _GAP) > width for group in groups):
         for line in _lines(table, width):
             yield Text(line)
         return
@@ -261,16 +259,16 @@ def _groups(least: Sequence[int], width: int, keys: int) -> list[list[int]]:
     """Columns that fit beside each other; the first ones are in every group."""
     first = list(range(keys))
     groups, here = [], first
-    for place in range(keys, len(least)):
-        if _needed([least[k] for k in (*here, place)], _GAP) > width and len(here) > keys:
+    for column in range(keys, len(least)):
+        if _needed([least[k] for k in (*here, column)], _GAP) > width and len(here) > keys:
             groups.append(here)
             here = first
-        here = [*here, place]
+        here = [*here, column]
     return [*groups, here]
 
 
 def _rich(table: Table, widths: Mapping[int, int], *, framed: bool) -> RichTable:
-    """Some columns of a table by their place, with their widths; words are folded, numbers have room."""
+    """Some columns of a table by their index, with their widths; words are folded, numbers have room."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -281,10 +279,10 @@ def _rich(table: Table, widths: Mapping[int, int], *, framed: bool) -> RichTable
         pad_edge=framed,
         padding=(0, 1) if framed else (0, 2, 0, 0),
     )
-    for place, width in widths.items():
-        column = table.columns[place]
+    for k, width in widths.items():
+        column = table.columns[k]
         side: Any = "left" if column.left else "right"
         rich_table.add_column(Text(column.name), justify=side, overflow="fold", width=width)
     for row in table.cells:
-        rich_table.add_row(*(Text(row[place], style=_VERDICTS.get(row[place], "")) for place in widths))
+        rich_table.add_row(*(Text(row[k], style=_VERDICTS.get(row[k], "")) for k in widths))
     return rich_table

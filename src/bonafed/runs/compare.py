@@ -108,7 +108,7 @@ class Entrant:
     def lie(self) -> Finding | None:
         """The best lie that a search found, one that pays before any other; None: none was looked for."""
         searched = [f for f in self.audited if f.kind is Kind.LIE and math.isfinite(f.number)]
-        return max(searched, key=lambda found: (found.holds is False, found.number), default=None)
+        return max(searched, key=lambda lie: (lie.holds is False, lie.number), default=None)
 
     @property
     def taken(self) -> tuple[str, ...]:
@@ -122,15 +122,17 @@ class Entrant:
     @property
     def promises(self) -> str | None:
         """How many of those the run was checked for were kept; None: nothing was promised."""
-        found = checked(self.result.findings if self.result else ())
-        return f"{kept(found)} of {len(found)}" if found else None
+        promises = checked(self.result.findings if self.result else ())
+        return f"{kept(promises)} of {len(promises)}" if promises else None
 
     @property
     def broken(self) -> list[str]:
         """The promises that were not kept and the claims that a search found violated, lies apart."""
-        found = checked(self.result.findings if self.result else ())
+        promises = checked(self.result.findings if self.result else ())
         said = [
-            f"{finding.claim} {finding.verdict}, {finding.text}" for finding in found if not finding.holds
+            f"{finding.claim} {finding.verdict}, {finding.text}"
+            for finding in promises
+            if not finding.holds
         ]
         searched = [f for f in self.audited if f.kind is not Kind.LIE and f.holds is False]
         return [
@@ -256,7 +258,7 @@ class _Work:
 
     entry: catalogue.Entry
     config: Config
-    place: Path | None  # where its run is kept
+    folder: Path | None  # where its run is kept
     say: Tell
 
     def entrant(
@@ -278,9 +280,9 @@ class _Work:
             chosen = setting.mechanism.chosen(setting.agreement)
             here = replace(here, chosen="" if chosen is None else str(chosen))
             doing = "training"
-            resume = self.place is not None and folders.holds_run(self.place)
+            resume = self.folder is not None and folders.holds_run(self.folder)
             told = _rounds_told(self.say, name, setting)
-            result = train(setting, self.place, resume=resume, on_round=told)
+            result = train(setting, self.folder, resume=resume, on_round=told)
             here = replace(
                 here, result=result, test_digest=setting.test_digest, test_samples=len(setting.test.labels)
             )

@@ -280,14 +280,14 @@ def _named_classes(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
             rule = f"must name {dataset.classes} classes for these data"
             raise InvalidValue("data.classes", rule, len(names))
         return replace(dataset, classes=len(names), classes_stated=True, class_names=names)
-    known = {name: place for place, name in enumerate(names)}
+    known = {name: label for label, name in enumerate(names)}
     for name in dataset.class_names:
         if name not in known:
             rule = f"must name every class of the data, also {name!r}"
             raise InvalidValue("data.classes", rule, repr(list(names))[:200])
-    place = np.array([known[name] for name in dataset.class_names], dtype=np.int64)
+    labels = np.array([known[name] for name in dataset.class_names], dtype=np.int64)
     return replace(
-        dataset, labels=place[dataset.labels], test_labels=place[dataset.test_labels], classes=len(names),
+        dataset, labels=labels[dataset.labels], test_labels=labels[dataset.test_labels], classes=len(names),
         classes_stated=True, class_names=names,
     )  # fmt: skip
 

@@ -56,9 +56,9 @@ class RunCurve:
         """How much was paid and when, where it was all at once; "" otherwise."""
         if self.spend is None or self.pays_over_rounds or not self.spend.size or not self.spend[-1]:
             return ""
-        place = int(np.flatnonzero(self.spend)[0])
-        last = place == self.spend.size - 1
-        when = "at the end" if last else f"in {self.unit} {int(self.rounds[place])}"
+        first = int(np.flatnonzero(self.spend)[0])
+        last = first == self.spend.size - 1
+        when = "at the end" if last else f"in {self.unit} {int(self.rounds[first])}"
         return f"{self.spend[-1]:,.2f} paid {when}"
 
     def values(self, what: str) -> Floats:
@@ -262,9 +262,9 @@ def comparison_figure(
 def _write_values(panel: Axes, values: Sequence[float | None], texts: Sequence[str]) -> None:
     """A value over each bar, upright where it is wider than the bar's share of the panel."""
     upright = _is_upright(texts)
-    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
+    for bar, (value, text) in enumerate(zip(values, texts, strict=True)):
         panel.annotate(
-            text, (place, value or 0.0), (0, 2), textcoords="offset points", ha="center", va="bottom",
+            text, (bar, value or 0.0), (0, 2), textcoords="offset points", ha="center", va="bottom",
             fontsize=8, rotation=90 if upright else 0,
         )  # fmt: skip
     share = min(0.6, _DIGIT * (max(map(len, texts), default=0) + 2) / _DRAWN) if upright else 0.13

@@ -31,10 +31,10 @@ def private_folder(folder: Path) -> Path:
 
 def require_no_secret(folder: Path) -> None:
     """Require a private folder without a secret: one would belong to a run that was moved away."""
-    place = private_folder(folder)
-    if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
-        raise InvalidValue("private folder", "must be a folder", place)
-    for path in place.glob("*" + _ENDING):
+    private = private_folder(folder)
+    if os.path.lexists(private) and (private.is_symlink() or not private.is_dir()):
+        raise InvalidValue("private folder", "must be a folder", private)
+    for path in private.glob("*" + _ENDING):
         rule = "must hold no secret of another run: move it to where that run is now, or delete it"
         raise InvalidValue("private folder", rule, path)
 
@@ -92,8 +92,8 @@ def erase_secrets(folder: Path) -> None:
 
 def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
     """Write a file in the private folder of a run as a whole, forced to disk; new unless `replace`."""
-    place = _make_folder(folder)
-    path = place / name
+    private = _make_folder(folder)
+    path = private / name
     if os.path.lexists(path) and not replace:
         raise InvalidValue("private file", "must not exist yet", path)
     write_together({path: data}, private=True)
@@ -101,19 +101,19 @@ def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False
 
 
 def _make_folder(folder: Path) -> Path:
-    place = private_folder(folder)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    private = private_folder(folder)
+    private.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        place.mkdir(mode=0o700)
-        sync_folder(place.parent)
-    status = os.lstat(place)
+        private.mkdir(mode=0o700)
+        sync_folder(private.parent)
+    status = os.lstat(private)
     if not stat.S_ISDIR(status.st_mode):
-        raise InvalidValue("private folder", "must be a folder", place)
+        raise InvalidValue("private folder", "must be a folder", private)
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-        raise InvalidValue("private folder", "must belong to the user running this", place)
+        raise InvalidValue("private folder", "must belong to the user running this", private)
     if stat.S_IMODE(status.st_mode) & 0o077:
-        place.chmod(0o700)
-    return place
+        private.chmod(0o700)
+    return private
 
 
 def _read(path: Path) -> bytes:

@@ -76,15 +76,15 @@ def budget_of(findings: Sequence[Finding]) -> JSONObject | None:
     return None
 
 
-def budget_in_words(found: JSONObject) -> str:
+def budget_in_words(budget: JSONObject) -> str:
     """What came of the budget, in a few words.
 
     >>> budget_in_words({"verdict": "exceeded", "budget": 60.0, "over": 12.0, "over_share": 0.2})
     '60.00, exceeded by 12.00 (20.0%)'
     """
-    if found["over"] <= 0:
-        return f"{found['budget']:,.2f}, {found['verdict']}"
-    return f"{found['budget']:,.2f}, exceeded by {found['over']:,.2f} ({found['over_share']:.1%})"
+    if budget["over"] <= 0:
+        return f"{budget['budget']:,.2f}, {budget['verdict']}"
+    return f"{budget['budget']:,.2f}, exceeded by {budget['over']:,.2f} ({budget['over_share']:.1%})"
 
 
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
@@ -145,8 +145,8 @@ def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Pat
     statement = statement_of(summary, folder)
     title = "Run" if folder is None else f"Run {folder.name}"
     blocks = (overview_table(title, summary), *statement.document().blocks)
-    place = () if folder is None else (f"in {folder}",)
-    return Document((*blocks, *place), summary, lambda: curves(summary, metrics))
+    where = () if folder is None else (f"in {folder}",)
+    return Document((*blocks, *where), summary, lambda: curves(summary, metrics))
 
 
 def overview_table(title: str, summary: JSONObject) -> Table:

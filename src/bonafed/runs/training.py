@@ -95,12 +95,12 @@ def train(
     `secret` is that of the coins which a published contract commits to, where it does.
     """
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="bonafed-") as place:
+        with tempfile.TemporaryDirectory(prefix="bonafed-") as temporary:
             never = replace(setting.config.run, checkpoint_every=_NEVER)  # but for the last round
             short = replace(setting, config=replace(setting.config, run=never))
             result = train(
                 short,
-                Path(place) / "run",
+                Path(temporary) / "run",
                 on_round=on_round,
                 on_phase=on_phase,
                 clock=clock,

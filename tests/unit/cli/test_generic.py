@@ -77,6 +77,17 @@ class TestNouns:
         assert done.stdout.strip() == "False", done.stderr
 
 
+def test_a_command_is_summed_up_by_the_first_sentence_of_its_help():
+    """All are listed before any of them is imported."""
+    root = bonafed.cli.command()
+    context = root.context_class(root)
+    summaries = [
+        (name, root.get_command(context, name).get_short_help_str(10_000))
+        for name in root.list_commands(context)
+    ]
+    assert summaries == root.summaries(context)
+
+
 class TestOptions:
     def test_the_help_shows_types_defaults_and_what_is_required(self, bonafed, toy):
         code, out, _ = bonafed("quote", "toy", "--help")

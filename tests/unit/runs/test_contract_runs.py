@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
 from bonafed.contracts.coins import commit
@@ -13,8 +14,6 @@ from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.contracts import prior_free_contract
 from bonafed.mechanisms.sampling.published import SamplingContract
 from bonafed.runs import coins, config, folder, prepare, training
-
-from .conftest import TABLES
 
 PAID = ("training.rounds=12", "sampling.prior=uniform:0.5,1.5", "sampling.total_budget=24")
 FREE = (

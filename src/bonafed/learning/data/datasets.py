@@ -396,7 +396,7 @@ def class_names(labels: ArrayLike, classes: int | Sequence[str] | None) -> tuple
         raise InvalidValue("classes", "must be the names of the classes, as labels are names", classes)
     # a list before NumPy cuts off what ends in NUL
     words = labels if isinstance(labels, list | tuple) else _array("labels", labels).ravel().tolist()
-    return checks.names("labels", sorted(checks.called("label", word) for word in dict.fromkeys(words)))
+    return checks.names("labels", sorted(checks.one_name("label", word) for word in dict.fromkeys(words)))
 
 
 def numbered(name: str, labels: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
@@ -417,7 +417,7 @@ def checked_columns(columns: Sequence[str], features: Features) -> tuple[str, ..
     """Names of the features of a table; none for images and text."""
     if len(columns) and (features.ndim != 2 or len(columns) != features.shape[1]):
         raise InvalidValue("columns", f"must be one for each of {features.shape[1:]}", len(columns))
-    return tuple(checks.called("column", name) for name in columns)
+    return tuple(checks.one_name("column", name) for name in columns)
 
 
 def checked_groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:

@@ -253,7 +253,7 @@ def owner_numbers(groups: ArrayLike) -> Indices:
     """
     if isinstance(groups, list | tuple):  # before NumPy cuts off what ends in NUL
         for name in dict.fromkeys(name for name in groups if isinstance(name, str) and name):
-            checks.called("name in groups", name)
+            checks.one_name("name in groups", name)
     array = np.asarray(groups)
     if array.ndim != 1 or array.size == 0:
         raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {array.shape}")

@@ -279,7 +279,7 @@ def train_with_rewards(
     """IAFL in one call: the state after all rounds; `rules` are the fields of `ModelRewards`.
 
     >>> from bonafed.learning.federation import Roster
-    >>> from bonafed.learning.functions import FunctionFederation
+    >>> from bonafed.learning.function_federation import FunctionFederation
     >>> best = {"ada": -1.0, "ben": 0.0, "cy": 1.0}  # the model that each client's own data would like
     >>> def answers(tasks):
     ...     return {task.identifier: 0.5 * (best[task.client] - task.models) for task in tasks}

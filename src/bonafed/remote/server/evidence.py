@@ -32,6 +32,11 @@ def evidence_path(folder: Path) -> Path:
     return folder.with_name(folder.name + ENDING)
 
 
+def was_remote(folder: Path) -> bool:
+    """Whether a run was on a federation."""
+    return evidence_path(folder).is_file()
+
+
 class Evidence:
     """Lines that are appended and forced to disk; without a path they are kept in memory only."""
 

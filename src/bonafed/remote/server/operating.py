@@ -131,11 +131,6 @@ def go_on(operator: Operator, folder: Path, digests: Mapping[str, str]) -> Remot
     return SecureFederation.again(replace(operator, colluders=records.secure), records)
 
 
-def was_remote(folder: Path) -> bool:
-    """Whether a run was on a federation."""
-    return evidence_path(folder).is_file()
-
-
 def public_test_set(config: Config, on_progress: Callable[[str], None] | None = None) -> Dataset | None:
     """The server's own test samples, if it has any; of a file without a test part, all of its samples.
 

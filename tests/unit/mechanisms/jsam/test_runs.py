@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
 from bonafed.contracts.coins import commit
@@ -17,8 +18,6 @@ from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, prepare, training
 from bonafed.runs.coins import verify_run
-
-from .conftest import TABLES
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 MORE = ["jsam.clients_per_round=3", "training.batch_size=30", "training.steps=1"]

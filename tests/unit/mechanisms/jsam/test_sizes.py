@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
 from bonafed.economics import Discrete, TruncatedExponential
@@ -21,8 +22,6 @@ from bonafed.mechanisms.jsam.slice import SLICE
 from bonafed.mechanisms.protocol import Attack
 from bonafed.runs import config, folder, prepare, training
 from bonafed.runs.coins import verify_run
-
-from .conftest import TABLES
 
 NAMES = ("ada", "ben", "cleo", "dora", "eve", "fay")
 SIZES = dict(zip(NAMES, (40, 25, 10, 60, 5, 30), strict=True))

@@ -35,7 +35,7 @@ from bonafed.learning.federation import (
     Total,
     some_rows,
 )
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 

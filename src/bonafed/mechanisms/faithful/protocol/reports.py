@@ -45,7 +45,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import UnusableReport
 from bonafed.learning.federation import Failure, Reply
-from bonafed.learning.functions import NOT_FINITE
+from bonafed.learning.function_federation import NOT_FINITE
 from bonafed.learning.problems.agreed import Agreed
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies

@@ -1,4 +1,6 @@
-"""A small federation that trains in a moment."""
+"""The small federation that runs are tested with: it trains in a moment."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,20 +17,20 @@ TABLES = {
 }
 
 
+def configured(tables, *changes):
+    """The config of these tables with changes such as "training.rounds=2"."""
+    for change in changes:
+        tables = toml.override(tables, change)
+    return config.from_tables(tables)
+
+
 @pytest.fixture
 def make(request):
     """make("training.rounds=2", ...): the config of the small federation with changes.
 
     A module with TABLES of its own has those instead.
     """
-
-    def made(*changes):
-        tables = getattr(request.module, "TABLES", TABLES)
-        for change in changes:
-            tables = toml.override(tables, change)
-        return config.from_tables(tables)
-
-    return made
+    return partial(configured, getattr(request.module, "TABLES", TABLES))
 
 
 @pytest.fixture
