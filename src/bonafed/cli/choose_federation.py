@@ -54,7 +54,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class RemoteClients:
     """Clients that answer messages, and what the server has of its own."""
 
     federation: RemoteFederation
@@ -67,7 +67,7 @@ class Reached:
 @contextmanager
 def reached(
     reach: Reach, config: Config, run_folder: Path, reports: Reports | None, *, resume: bool, tell: Tell
-) -> Iterator[Reached | None]:
+) -> Iterator[RemoteClients | None]:
     """The clients of a run, and the end of all that was started to reach them; None: simulated here."""
     if reach.where == "here":
         yield None
@@ -95,7 +95,7 @@ def reached(
             federation = operating.begin(operator, config, run_folder, membership.key_digests)
         where = "" if reach.folder is None else f" --federation {reach.folder}"
         options = f" --on {reach.where}{where}"
-        yield Reached(federation, timed, test, reach.colluders, options)
+        yield RemoteClients(federation, timed, test, reach.colluders, options)
 
 
 def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:

@@ -94,7 +94,7 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _failures(comparison: Comparison) -> list[str | Link | Badge]:
-    """Which mechanisms failed."""
+    """A badge and the names of the mechanisms that failed; nothing if none did."""
     names = [entrant.mechanism for entrant in comparison.entrants if entrant.failed is not None]
     return [" ", Badge("FAILS"), f": {', '.join(names)} failed, see below."] if names else []
 

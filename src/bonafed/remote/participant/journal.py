@@ -97,7 +97,7 @@ class Journal:
             self._owner = -1
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the database, so that another process can open it."""
         with self._lock:
             self._base.close()
             self._release()

@@ -61,7 +61,7 @@ class Address(Section):
 
 
 @dataclass(frozen=True)
-class Part(Section):
+class DataPart(Section):
     """[data.part]: which part of a known data set is mine, for trials on one machine."""
 
     number: int = key(natural, help="Which part: 0, 1, ...")
@@ -100,7 +100,7 @@ class ParticipantSettings:
     roster: Path | None  # names and keys of all members; None: whatever the operator says they are
     certificate: Path | None  # that vouches for the SuperLink; None: those of the system
     data: Data  # my records
-    part: Part | None = None  # which of them are mine; None: all
+    part: DataPart | None = None  # which of them are mine; None: all
     costs: Mapping[str, float] = field(default_factory=dict)  # what I know of myself, by its name
     policy: Policy = field(default_factory=Policy)  # what I accept
 
@@ -125,7 +125,7 @@ def read_settings(path: Path) -> ParticipantSettings:
         roster=None if them.roster is None else _from(base, them.roster),
         certificate=None if them.certificate is None else _from(base, them.certificate),
         data=_data_from(base, section_from(Data, "data", data)),
-        part=None if part is None else section_from(Part, f"data.{_PART}", part),
+        part=None if part is None else section_from(DataPart, f"data.{_PART}", part),
         costs={name: _cost(name, value) for name, value in tables.get("costs", {}).items()},
         policy=section_from(Policy, "policy", tables.get("policy", {})),
     )

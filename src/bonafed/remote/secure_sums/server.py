@@ -60,7 +60,7 @@ class Masked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Revealed:
-    """A sum."""
+    """A sum without masks, and what is wrong with whom."""
 
     values: Floats  # (P,) sum over the survivors
     survivors: tuple[str, ...]  # whose vectors are in it
