@@ -12,6 +12,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.flower.folder import Folder
 from bonafed.flower.link import FlowerTransport
+from bonafed.flower.simulation import SimulatedTransport, make_trial
 from bonafed.remote.server.feasibility import require_honest, require_ways
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ def reached(
 
 def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
     if reach.where == "simulation":
-        from bonafed.flower.simulation import SimulatedTransport
-
         return SimulatedTransport(folder, tell=tell)
 
     return FlowerTransport(folder, tell=tell)
@@ -109,8 +108,6 @@ def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
 
 def _trial(config: Config, run_folder: Path, reports: Reports | None, resume: bool) -> Path:
     """The members of a simulation, beside the folder of the run: their ledgers outlive a kill."""
-    from bonafed.flower.simulation import make_trial
-
     folder = run_folder.with_name(run_folder.name + _MEMBERS)
     if not resume:
         folder.parent.mkdir(parents=True, exist_ok=True)
