@@ -146,10 +146,10 @@ def _cost(name: str, value: object) -> float:
 def _data_from(base: Path, data: Data) -> Data:
     """The data with paths that hold in any folder."""
     own, how = is_own_file(data.name), data.standardise
-    place = _from(base, data.folder)
+    folder = _from(base, data.folder)
     if isinstance(how, Mapping) and "mean" not in how:
         ((kind, name),) = how.items()
-        how = {kind: str(place / Path(name).expanduser())}
+        how = {kind: str(folder / Path(name).expanduser())}
     if not data.folder and (not own or Path(data.name).expanduser().is_absolute()):
         return replace(data, standardise=how)
-    return replace(data, folder=str(place), standardise=how)
+    return replace(data, folder=str(folder), standardise=how)
