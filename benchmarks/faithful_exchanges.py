@@ -4,8 +4,8 @@
 
 Three ways to a shared model and all payments, certified to the same epsilon:
 
-    exchanges   `faithful(problem, epsilon=...)`, the default
-    stepwise    `faithful(..., variant="stepwise")` as it was shipped: 1,500 training steps
+    exchanges   `faithful(problem)`, the default
+    stepwise    the variant "stepwise" as it was shipped: 1,500 training steps
     L-BFGS      SciPy's L-BFGS-B for the shared model, then, from there, for every leave-one-out problem; a
                 function evaluation is an exchange with everybody it concerns. Side by side it takes as many
                 as its slowest problem, one by one the sum. It needs losses, which the other two do not

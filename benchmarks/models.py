@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.resources import single_threaded
-from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.models import build
 from bonafed.learning.work import LocalTraining
 from harness import Row, agree, in_turn, run, say

@@ -46,7 +46,7 @@ _CALLED = {
     "Config": "a config (bonafed.runs.config.read reads one)",
     "Dataset": "a data set (bonafed.learning.data.datasets.from_arrays makes one)",
     "Module": "a torch.nn.Module",
-    "Federation": "a federation (bonafed.learning.functions.FunctionFederation makes one)",
+    "Federation": "a federation (bonafed.learning.function_federation.FunctionFederation makes one)",
     "SamplingPlan": "a plan (bonafed.sampling.plan makes one)",
     "Slice": "a mechanism (bonafed.mechanisms.protocol.Slice)",
     "Problem": "a problem, such as bonafed.faithful.SoftmaxRegression",

@@ -91,6 +91,8 @@ _ALL = (
     Kind("private-on-sum", {"privacy": {**_PRIVACY, "noise_at": "sum"}}, training=_ON_SUM),
     Kind("private-poisson", {"privacy": {**_PRIVACY, "batches": "poisson"}}),
     Kind("private-reproducible", {"privacy": {**_PRIVACY, "noise": "reproducible"}}),
+    Kind("posted-price", {"posted_price": {"cap": 30, "prior": "uniform:0.5,1.5"}}),
+    Kind("posted-price-coins", {"posted_price": {"cap": 30, "seats": 2, "coins": "verifiable"}}),
     Kind("sampling", {"sampling": _CONTRACT}, training={"aggregation": "memory"}),
     Kind("sampling-plain", {"sampling": _CONTRACT}, training={"aggregation": "plain"}),
     Kind("sampling-private", {"sampling": _CONTRACT, "privacy": _PRIVACY}),
@@ -198,28 +200,11 @@ def repeatable() -> None:
 
 
 def add_price_lottery() -> None:
-    """Add the mechanism of the page on adding one to the catalogue of this process."""
-    import importlib.util
-    import sys
-
+    """Add a mechanism from outside to the catalogue of this process."""
     from bonafed.mechanisms import catalogue
 
-    package = "bonafed.mechanisms.price_lottery"
-    for name, file in ((package, "__init__.py"), (f"{package}.slice", "slice.py")):
-        path = ROOT / "docs" / "how-to" / "price_lottery" / file
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    entry = catalogue.Entry(
-        "price-lottery",
-        "price_lottery",
-        "bonafed.mechanisms.price_lottery.slice",
-        "a price lottery",
-        None,
-        "audit",
-    )
+    module = "tests.oracles.price_lottery.slice"
+    entry = catalogue.Entry("price-lottery", "price_lottery", module, "a price lottery", verbs="audit")
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 
 

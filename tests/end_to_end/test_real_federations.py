@@ -35,7 +35,7 @@ KINDS = {  # the table [data], and how many clients the real one has
     "2,410 schools": ({"name": "schools", "study": "chem97"}, 2410),
 }
 # of invented clients: everything on classes, and on real targets what treats them differently
-QUICK = {"heart": ("fedavg", "sampling", "jsam", "faithful", "rewards", "price-lottery")}
+QUICK = {"heart": ("fedavg", "posted-price", "sampling", "jsam", "faithful", "rewards", "price-lottery")}
 QUICK["schools"] = ("fedavg", "faithful", "rewards")
 # why a mechanism does not apply to some data: whatever else is refused is a mistake
 NOT_FOR = {("rewards", "schools"): "data.name must name data with classes: rewards are judged by accuracy"}
@@ -43,6 +43,7 @@ NOT_FOR = {("rewards", "schools"): "data.name must name data with classes: rewar
 WEIGHT = {"jsam": {"eta": 20.0, "expected_budget": None}}
 # what `bonafed quote` needs beside clients, rounds and a prior: money, and what training will be like
 QUOTED = {
+    "posted-price": lambda money, parameters: ["--cap", money],
     "sampling": lambda money, parameters: ["--budget", money],
     "jsam": lambda money, parameters: [
         *(["--expected-budget", money] if money else ["--eta", 20]), "--max-epsilon", CAP, "--clip", CLIP,
@@ -64,7 +65,7 @@ def every(quick):
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

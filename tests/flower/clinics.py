@@ -37,6 +37,7 @@ PRIVATE = {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}
 JSAM = {"prior": "uniform:0,4", "eta": 20.0, "smoothness": 0.5, "clip": 1.0, "max_epsilon": 5.0}
 EXACT: dict[str, dict[str, Any]] = {
     "fedavg": TABLES,
+    "posted-price": {**TABLES, "posted_price": {"cap": 9.0, "seats": 3}},
     "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
     "prior-free": {**TABLES, "sampling": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
     "faithful": {**SHARED, "faithful": {"regulariser": 0.1}},
@@ -51,7 +52,7 @@ LEDGERS: dict[str, dict[str, Any]] = {
         "privacy": {"epsilon": 5.0, "delta": 1e-5, "noise_at": "client"},
     },
 }
-REPORTING = ("sampling", "prior-free", "jsam")
+REPORTING = ("posted-price", "sampling", "prior-free", "jsam")
 
 
 def furnish(trial: Trial, policy: Mapping[str, Any] | None = None) -> None:

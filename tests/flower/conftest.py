@@ -19,14 +19,14 @@ from bonafed.cli import choose_federation
 from bonafed.flower.link import FlowerTransport
 from tests.flower.clinics import open_federation
 from tests.flower.harness import NAMES, Trial
-from tests.oracles.packages import added
+from tests.oracles.packages import installed
 
 # Tests of one group run in one process, and share its federation. In this order: the longest begins first.
 GROUPS = {
     "test_how_to": "page",
     "test_mechanisms": "clinics",
     "test_faults": "clinics",
-    "test_price_lottery": "clinics",
+    "test_auction": "clinics",
     "test_exchanges": "echo",
     "test_superlink": "echo",
     "test_hostile_app": "hostile",
@@ -74,9 +74,9 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 @pytest.fixture(scope="session")
 def clinics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    """Four clinics that hold parts of the digits; their package has one mechanism more, by a line."""
+    """Four clinics that hold parts of the digits; beside bonafed they have a package with a mechanism."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(added(tmp_path_factory.mktemp("package"))))
+        patch.setenv("PYTHONPATH", str(installed(tmp_path_factory.mktemp("package"))))
         federation = Trial(tmp_path_factory.mktemp("clinics") / "clinics")
         try:
             open_federation(federation)

@@ -205,7 +205,7 @@ def statement_adds_up(made, result):
 
 def stated_budget(config):
     """The money that the table of a config says is to be spent; None: it says nothing."""
-    names = ("total_budget", "budget", "expected_budget")
+    names = ("total_budget", "budget", "expected_budget", "cap")
     amounts = [getattr(config.own, name, None) for name in names]
     return next((amount for amount in amounts if amount is not None), None)
 

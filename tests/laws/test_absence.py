@@ -18,7 +18,7 @@ import torch
 from bonafed.contracts.terms import PaidTerms, Turns
 from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -45,12 +45,13 @@ CASES = {
     "sampling, private": ("sampling", PRIVATE),
     "jsam, largest losses": ("jsam", LOSSES),
     "price-lottery, private": ("price-lottery", PRIVATE),
+    "posted-price, private": ("posted-price", PRIVATE),
 }
 
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 
@@ -157,7 +158,11 @@ def test_absence_is_skipped_named_and_not_paid(case, script):
         assert not any(record["releases"] for record in own)
 
 
-PAID = [case for case, (name, _) in CASES.items() if name in ("sampling", "jsam", "price-lottery")]
+PAID = [
+    case
+    for case, (name, _) in CASES.items()
+    if name in ("sampling", "jsam", "price-lottery", "posted-price")
+]
 
 
 @pytest.mark.parametrize("case", [case for case in PAID if "losses" not in case])

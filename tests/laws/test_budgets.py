@@ -36,13 +36,14 @@ KINDS = {
     "expected budget": ("jsam", [("jsam", "eta", None), ("jsam", "expected_budget", 0.05)]),
     "hard cap": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "price lottery": ("price-lottery", []),
+    "auction": ("auction", []),
 }  # fmt: skip
 AVERAGES = {"prior", "past costs", "confidence", "uniform", "complete information", "expected budget"}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 
@@ -58,7 +59,7 @@ def overspent(kind):
         stated = agreement.terms.spend / 10
         agreement = replace(agreement, terms=replace(agreement.terms, budget=stated))
     state = made.mechanism.begin(agreement, made.start)
-    rounds = 1000 if kind == "price lottery" else worlds.ROUNDS
+    rounds = 1000 if kind in ("price lottery", "auction") else worlds.ROUNDS
     always = np.full(len(worlds.OWNERS), rounds, dtype=np.int64)
     due = rounds * float(np.sum(getattr(agreement.terms, "payment", 0.0)))
     state = replace(state, round_number=worlds.ROUNDS, delivered=always, participations=always, spend=due)
@@ -89,7 +90,9 @@ def test_every_budget_of_the_catalogue_is_tried():
     with_budgets = set()
     for name in catalogue.CATALOGUE:
         section = catalogue.entry(name).load().section
-        if section is not None and any("budget" in item.name for item in fields(section)):
+        if section is not None and any(
+            "budget" in item.name or item.name == "cap" for item in fields(section)
+        ):
             with_budgets.add(name)
     assert with_budgets == {name for name, _ in KINDS.values()}
 

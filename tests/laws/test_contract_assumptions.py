@@ -33,7 +33,7 @@ def published():
         table = worlds.catalogue.entry(name).table
         return contract, {key: value for key, value in tables.items() if key != table}
 
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield of
 
 

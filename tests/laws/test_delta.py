@@ -22,11 +22,11 @@ from bonafed.mechanisms.faithful.report import FaithfulAuditOptions
 from bonafed.mechanisms.faithful.report import audit as audit_faithful
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy
 from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, PromiseOptions
-from bonafed.mechanisms.jsam.attacking import JsamAuditOptions as JsamAudit
+from bonafed.mechanisms.jsam.audit_command import JsamAuditOptions as JsamAudit
+from bonafed.mechanisms.jsam.command_options import NoiseOptions
 from bonafed.mechanisms.jsam.noise import Ingredients
-from bonafed.mechanisms.jsam.options import NoiseOptions
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.quoting import JsamQuoteOptions, quote
+from bonafed.mechanisms.jsam.quote_command import JsamQuoteOptions, quote
 from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.private_training import PrivateOptions
 from bonafed.remote.participant.policy import Policy

@@ -29,6 +29,8 @@ KINDS = {
     "jsam, hard budget": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "jsam, everybody needed": ("jsam", [("jsam", "scheme", "complete information")]),
     "price lottery": ("price-lottery", []),
+    "posted price": ("posted-price", []),
+    "posted price, seats": ("posted-price", [("posted_price", "seats", 2)]),
 }
 SENTENCE = (
     "reports must come from all 6 clients, as the terms of each depend on them: wait for the others, or "
@@ -38,7 +40,7 @@ SENTENCE = (
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

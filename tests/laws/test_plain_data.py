@@ -16,6 +16,7 @@ import bonafed
 from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.jsam.noise import Ingredients
+from bonafed.mechanisms.posted_price.contract import Offer, PostedPriceContract
 from bonafed.presentation.documents import Column, Document, Table, plain
 from bonafed.runs import integrity, listing, pages
 from bonafed.runs.compare import compare
@@ -31,7 +32,7 @@ BELIEF = bonafed.Uniform(0.5, 1.5)
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 
@@ -98,6 +99,8 @@ CONTRACTS = {
     "groups": lambda: bonafed.sampling.contract(BELIEF, 30, 3, 20, weights=[1, 2, 3], names=list(COSTS)),
     "prior-free": lambda: bonafed.sampling.prior_free_contract(1.5, 30, 3, 20),
     "uniform": lambda: bonafed.sampling.BenchmarkContract("uniform", BELIEF, 3, 20, 30.0),
+    "posted price": lambda: PostedPriceContract.of(Offer(30), 3, 20),
+    "seats": lambda: PostedPriceContract.of(Offer(30, seats=2, prior=BELIEF), 3, 20),
     "jsam": lambda: jsam(eta=5),
     "made of": lambda: jsam(eta=5, noise=Ingredients(10, 0.5, 25)),
     "caps": lambda: jsam(eta=5, max_epsilon=dict.fromkeys(COSTS, 2.0)),

@@ -26,7 +26,7 @@ PRIVATE = [("privacy", key, value) for key, value in {
 
 @pytest.fixture(autouse=True, scope="module")
 def price_lottery():
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         yield
 
 

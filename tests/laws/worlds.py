@@ -1,22 +1,23 @@
 """Small federations for the laws of mechanisms: on this process, in another one, with clients that fail.
 
 Every mechanism of the catalogue is tried in a miniature of its own example config: six clients with names,
-few rounds, a data set that trains in a moment. The price lottery of the how-to page is one of them.
+few rounds, a data set that trains in a moment. Two mechanisms from outside are among them.
 """
 
 import multiprocessing
+import sys
 import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
-import bonafed.mechanisms
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Failure, Total
-from bonafed.learning.functions import FunctionFederation, answer_shape
+from bonafed.learning.function_federation import FunctionFederation, answer_shape
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs
@@ -24,16 +25,15 @@ from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 
 ROOT = Path(__file__).parents[2]
-HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
 PRICE_LOTTERY = catalogue.Entry(
-    "price-lottery",
-    "price_lottery",
-    "bonafed.mechanisms.price_lottery.slice",
-    "a price for taking part",
+    "price-lottery", "price_lottery", "tests.oracles.price_lottery.slice", "a price for taking part",
     verbs="audit",
-)
+)  # fmt: skip
+sys.path.append(str(ROOT / "docs" / "how-to" / "auction"))  # where the package of the how-to page lies
+AUCTION = import_module("bonafed_auction").ENTRY
+OUTSIDE = {entry.name: entry for entry in (PRICE_LOTTERY, AUCTION)}
 
 
 # what a miniature needs beside fewer rounds: nothing, for most
@@ -43,22 +43,20 @@ REDUNDANT = {"jsam": [("jsam", "eta", None), ("jsam", "expected_budget", 5.0)]}
 
 
 @contextmanager
-def registered(*entries):
-    """These mechanisms are in the catalogue too; they lie in the package of mechanisms or on the page."""
-    place, known = str(HOW_TO), dict(catalogue.CATALOGUE)
-    bonafed.mechanisms.__path__.append(place)
-    catalogue.CATALOGUE.update({entry.name: entry for entry in entries})
+def registered():
+    """Mechanisms from outside are in the catalogue, too: one without contract files, and one with them."""
+    known = dict(catalogue.CATALOGUE)
+    catalogue.CATALOGUE.update(OUTSIDE)
     try:
         yield
     finally:
-        bonafed.mechanisms.__path__.remove(place)
         catalogue.CATALOGUE.clear()
         catalogue.CATALOGUE.update(known)
 
 
 def all_names():
     """The mechanisms that the laws are for: registering one is enough."""
-    return [*catalogue.CATALOGUE, PRICE_LOTTERY.name]
+    return [*catalogue.CATALOGUE, *OUTSIDE]
 
 
 @cache
@@ -76,9 +74,7 @@ def small():
 
 def example(name):
     """The tables of a mechanism's example config."""
-    entry = catalogue.entry(name)
-    path = HOW_TO / "price_lottery" / "example.toml" if name == PRICE_LOTTERY.name else entry.example
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return tomllib.loads(catalogue.entry(name).example.read_text(encoding="utf-8"))
 
 
 def miniature(name, *changes):
@@ -94,7 +90,7 @@ def miniature(name, *changes):
         if "batch_size" in table:
             table["batch_size"] = 8
         for key in table:
-            if "budget" in key:  # as much for each client and round as in the example
+            if "budget" in key or key == "cap":  # as much for each client and round as in the example
                 table[key] *= len(OWNERS) * ROUNDS / people
     part = catalogue.entry(name).load()
     if part.section is not None and "noise" in {item.name for item in fields(part.section)}:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bonafed.learning.federation import Roster, Slopes
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.problems.agreed import FederatedProblem
 
 

@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
-from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.federation import Reply
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.privacy import Ledger

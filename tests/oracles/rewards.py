@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from bonafed.learning.federation import Roster
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 
 CLIENTS, CLASSES = 20, 10
 LAYERS = [slice(0, 640), slice(640, 650)]  # 64 x 10 weights and 10 biases, as one flat vector

@@ -9,8 +9,8 @@ import torch
 from bonafed.learning import models
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
-from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.noise import Secret
 
 NOISE = Secret(bytes(range(32)))

@@ -173,9 +173,9 @@ def test_amounts_after_the_run_reward_every_delivery_and_nothing_else(prior, bud
 
 @given(st.lists(st.floats(0.1, 2), min_size=1, max_size=6), st.integers(10, 150), st.integers(1, 9))
 def test_no_deviation_from_a_price_lottery_pays(costs, cents, places):
-    """The example of the how-to page: whoever takes the price draws lots, and is paid if it delivers."""
-    with worlds.registered(worlds.PRICE_LOTTERY):
-        from bonafed.mechanisms.price_lottery.slice import Offer
+    """Whoever takes the price draws lots, and is paid if it delivers."""
+    with worlds.registered():
+        from tests.oracles.price_lottery.slice import Offer
     price = cents / 100
     offer = Offer(price, price * places, Uniform(0.1, 2))
     own, *others = costs

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bonafed.errors import AskFailed, BadReport, InvalidValue, UnusableReport
 from bonafed.learning.federation import Reply
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.mechanisms.faithful import Aggregation, RidgeRegression, SoftmaxRegression, faithful, pay
 from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.protocol.reports import Request, Watch
@@ -108,10 +108,10 @@ def test_an_honest_federation_is_not_disturbed(kind, how, seed):
     np.testing.assert_allclose(done.payments.amount, held.payments.amount, atol=close)
 
 
-def ending(*problem, agents=None, **rules):
+def ending(*problem, agents=None, on_step=None, **rules):
     """The outcome, or the report that was named; or that nobody reported anything."""
     try:
-        return faithful(*problem, rules=ProtocolRules(**rules), agents=agents)
+        return faithful(*problem, rules=ProtocolRules(**rules), agents=agents, on_step=on_step)
     except (BadReport, AskFailed) as bad:
         return bad
 

@@ -178,7 +178,7 @@ def test_what_shows_itself_can_be_drawn(contract, reports, tmp_path):
 def test_a_federation_that_answers_for_itself_needs_no_data_here(contract, reports):
     torch = pytest.importorskip("torch")
     from bonafed.learning.federation import Roster
-    from bonafed.learning.functions import FunctionFederation
+    from bonafed.learning.function_federation import FunctionFederation
 
     def ask(tasks):
         return {task.identifier: 0.1 * np.ones_like(task.models) for task in tasks}

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.economics.curves import smooth_curve
-from bonafed.economics.discrete import FinitePrior
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import FinitePrior, expectation
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import ReportRefused
 

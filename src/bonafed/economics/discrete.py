@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import IronedInterval, Prior, Spelled
 from bonafed.errors import InvalidValue
 
@@ -199,3 +198,12 @@ def estimate(sorted_reports: Floats, highest: float, estimator: Estimator) -> tu
 def _disorder(values: Floats) -> str:
     where = int(np.flatnonzero(np.diff(values) <= 0)[0])
     return f"{values[where]:g} before {values[where + 1]:g}"
+
+
+def expectation(masses: Floats, values: Floats) -> float:
+    """sum of masses * values.
+
+    Not a dot product: for long vectors that may run on several threads, and then the last digits, and with
+    them a published contract, would depend on the number of cores.
+    """
+    return float(np.sum(masses * values))

@@ -8,7 +8,7 @@ support (theory A2, A4):
     virtual cost    phi(c) = c + G(c)/g(c)
     root density    sqrt(phi(c)) g(c) = sqrt(c g(c)^2 + G(c) g(c)), finite where g vanishes
 
-Pooling of irregular priors (ironing, theory A3) is in `virtual.py`; finite supports in `discrete.py`.
+Pooling of irregular priors (ironing, theory A3) is in `ironing.py`; finite supports in `discrete.py`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ContinuousPrior(Prior):
 
     @property
     def ironed_intervals(self) -> tuple[IronedInterval, ...]:
-        from bonafed.economics.virtual import iron
+        from bonafed.economics.ironing import iron
 
         return iron(self)
 
@@ -171,7 +171,7 @@ class ContinuousPrior(Prior):
         return float(cost_curve(self).head(np.asarray(self.high)))
 
     def quantile(self, u: ArrayLike) -> Floats:
-        from bonafed.economics.virtual import invert_cdf
+        from bonafed.economics.ironing import invert_cdf
 
         return invert_cdf(self, np.asarray(u, dtype=np.float64))
 

@@ -21,7 +21,7 @@ Noise that protects a client is drawn on its side of the seam, from its own secr
 processes its records is not secret, and comes with the task.
 
 Implementations: `learning.local` (all tasks of a round as one program, on this machine),
-`learning.functions` (a function of the user's).
+`learning.function_federation` (a function of the user's).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
 from bonafed.learning.engine.resources import single_threaded
-from bonafed.learning.engine.running import try_jobs
+from bonafed.learning.engine.training import try_jobs
 from bonafed.learning.federation import (
     NOT_FINITE,
     Failure,
@@ -44,6 +44,7 @@ from bonafed.learning.noise import Secret, Source, digest
 from bonafed.learning.privacy import Release
 from bonafed.learning.problems.convex import Problem, RidgeRegression, scaled_features, shortened_features
 from bonafed.learning.problems.federation import ProblemFederation, request_text
+from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.work import sampling_rate
 
@@ -109,8 +110,6 @@ class EngineFederation:
         """The samples of all clients as a problem in which every client weighs the same."""
         rows, owner = _owners(self.parts, len(self.samples.labels))
         if objective.kind == "module":
-            from bonafed.learning.problems.modules import ModuleProblem
-
             some = self.samples
             if rows is not None:
                 some = Samples(some.features[rows], some.labels[rows])

@@ -5,18 +5,20 @@ promises_kept   findings of a statement: stated costs are covered, and the budge
 Subject         a rule as an audit sees it: reports in, what each gives and gets out
 audit_of        `Slice.audit`: looks for a profitable lie in a run, by search
 audit_command   `bonafed audit NAME`, with the options of the mechanism's own table
+quote_command   `bonafed quote NAME`, of a contract that publishes its table (`contracts.offers`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
-from typing import Any
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.contracts.offers import NOT_PUBLISHED, OfferContract
 from bonafed.economics import money
 from bonafed.economics.audit import AuditReport, audit
 from bonafed.economics.budgets import BudgetPromise
@@ -26,7 +28,7 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.protocol import Attack, Command
 from bonafed.presentation.documents import Cell, Column, Document, JSONObject, Shown, Table, counted
-from bonafed.sections import Section, key
+from bonafed.sections import Section, is_required, key
 from bonafed.text import csv_bytes
 
 
@@ -154,4 +156,46 @@ def audit_command(name: str, section: type[Section], subject_of: SubjectOf) -> C
     return Command(
         "Try to game it: every client lies, one at a time.", options, answer,
         details="A claim that survives is not proved; the search says how many lies it tried.",
+        example=_example("audit", name, section),
+    )  # fmt: skip
+
+
+def quote_command(name: str, section: type[Section], contract_of: Callable[..., OfferContract]) -> Command:
+    """`bonafed quote NAME`: options are the published keys of the mechanism's table, clients and rounds."""
+    offered = [item for item in fields(section) if item.name not in NOT_PUBLISHED]
+    more: list[tuple[str, Any, Any]] = [
+        ("clients", int, key(checks.whole, help="How many may report.")),
+        ("rounds", int, key(checks.whole, help="Of training.")),
+    ]
+    hints = get_type_hints(section)
+    required, others = (
+        [(item.name, hints[item.name], _again(item)) for item in offered if is_required(item) == needed]
+        for needed in (True, False)
+    )
+    options = make_dataclass("QuoteOptions", [*required, *more, *others], bases=(Section,), frozen=True)
+
+    def answer(options: Any) -> Document:
+        offer = section(**{item.name: getattr(options, item.name) for item in offered})
+        return contract_of(offer, options.clients, options.rounds).document()
+
+    return Command(
+        "The contract to publish, and the most it can cost.", options, answer,
+        details="What the contract states is all that terms follow from, whatever is reported.",
+        example=_example("quote", name, section),
+    )  # fmt: skip
+
+
+def _example(verb: str, name: str, section: type[Section]) -> str:
+    """A call of a command, made of the examples of the keys that it requires; "": one of these has none."""
+    examples = {item.name: item.metadata["example"] for item in fields(section) if is_required(item)}
+    if None in examples.values():
+        return ""
+    flags = [f"--{name.replace('_', '-')} {example}" for name, example in examples.items()]
+    return " ".join(["bonafed", verb, name, *flags, "--clients 5", "--rounds 10"])
+
+
+def _again(item: Field[Any]) -> Any:
+    """The same key, for another class."""
+    return field(metadata=item.metadata) if is_required(item) else field(
+        default=item.default, metadata=item.metadata
     )  # fmt: skip

@@ -121,6 +121,22 @@ _ENTRIES = (
         ("bonafed-sampling-contract", "bonafed-prior-free-rules", "bonafed-sampling-benchmark"),
     ),
     Entry(
+        "posted-price",
+        "posted_price",
+        "bonafed.mechanisms.posted_price.slice",
+        "one price for taking part, under a cap",
+        Fit(
+            True,
+            ("participation",),
+            True,
+            False,
+            "Pays one posted price for each delivery; no run spends more than the cap, whatever costs are.",
+            "bonafed quote posted-price",
+        ),
+        "quote audit",
+        ("bonafed-posted-price",),
+    ),
+    Entry(
         "jsam",
         "jsam",
         "bonafed.mechanisms.jsam.slice",

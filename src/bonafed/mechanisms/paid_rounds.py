@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.checks import Floats
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.canonical import VERIFIABLE, require_same_coins
 from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
@@ -36,7 +37,7 @@ from bonafed.learning.rounds import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
-from bonafed.randomness import Purpose, round_generator
+from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import named, section_from
 
 _RTOL = 1e-9  # of sums of money
@@ -53,7 +54,13 @@ class PaidRounds:
     @property
     def question(self) -> Question:
         """(1); simulated clients have costs as the contract believes."""
-        return self.contract.question
+        own = self.config.own
+        assert own is not None  # a mechanism with a table
+
+        def simulate(clients: int, seed: int = own.table()["cost_seed"]) -> Floats:
+            return self.contract.draw_costs(generator(seed, Purpose.COSTS), clients)
+
+        return replace(self.contract.question, simulate=simulate)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Whoever reports is in; nobody else can be paid."""

@@ -57,3 +57,14 @@ def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
     """The config with this aggregation."""
     with named("training"):
         return replace(config, training=replace(config.stated, aggregation=aggregation))
+
+
+def same_in_every_round(config: Config) -> Config:
+    """The contract decides who takes part, the same clients in every round: nothing is left to remember."""
+    training = config.local
+    if training.participation != 1:
+        raise InvalidValue("training.participation", "must be left to the contract", training.participation)
+    if training.aggregation == "memory":
+        rule = "must be plain where the same clients are in every round: nothing is left to remember"
+        raise InvalidValue("training.aggregation", rule, repr("memory"))
+    return require_memory_possible(config)

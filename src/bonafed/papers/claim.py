@@ -126,7 +126,7 @@ class Check:
         return f"{self.relation} {self.bound:.4g}"
 
     def to_json(self) -> JSONObject:
-        """Plain data."""
+        """The comparison as plain data, with its outcome."""
         return {
             "what": self.what, "ours": self.ours.value, "error": self.ours.error, "seeds": self.ours.seeds,
             "rule": self.rule, "paper": self.printed, "corrected": self.corrected, "outcome": self.outcome,
@@ -165,7 +165,7 @@ class Settings(Section):
 
     @property
     def all_seeds(self) -> range:
-        """To average over."""
+        """The seeds to average over."""
         return range(self.seed, self.seed + self.seeds)
 
 
@@ -257,19 +257,19 @@ def judged(claim: Claim, rows: Sequence[Row]) -> Judgement:
     return Judgement(tuple(claim.judge(rows)), claim.erratum)
 
 
-def _verdict(found: Sequence[Check]) -> Verdict:
+def _verdict(comparisons: Sequence[Check]) -> Verdict:
     """As printed if that holds; else as corrected if that does."""
-    if not found:
+    if not comparisons:
         raise InvalidValue("checks", "must be at least one", "none")
-    outcome = _together([check for check in found if not check.corrected])
-    corrected = [check for check in found if check.corrected]
-    if outcome == "contradicted" and corrected and _together(corrected) == "holds":
+    outcome = _outcome_of([check for check in comparisons if not check.corrected])
+    corrected = [check for check in comparisons if check.corrected]
+    if outcome == "contradicted" and corrected and _outcome_of(corrected) == "holds":
         return "holds with a correction"
     return outcome
 
 
-def _together(found: Sequence[Check]) -> Outcome:
-    outcomes = {check.outcome for check in found}
+def _outcome_of(comparisons: Sequence[Check]) -> Outcome:
+    outcomes = {check.outcome for check in comparisons}
     if "contradicted" in outcomes or not outcomes:
         return "contradicted"
     return "undecided" if "undecided" in outcomes else "holds"
@@ -310,7 +310,7 @@ def where(rows: Sequence[Row], **values: Entry) -> list[Row]:
 
 def only(rows: Sequence[Row], **values: Entry) -> Row:
     """The one row with these values."""
-    found = where(rows, **values)
-    if len(found) != 1:
-        raise InvalidValue("rows", f"must have one row with {values}", len(found))
-    return found[0]
+    matching = where(rows, **values)
+    if len(matching) != 1:
+        raise InvalidValue("rows", f"must have one row with {values}", len(matching))
+    return matching[0]

@@ -32,21 +32,21 @@ _HELP = ("help", "metavar", "example")  # arguments and keys whose texts are for
 _PROSE = 4  # words: no text that a program tells from others has so many
 
 
-def code_digest(places: Iterable[str]) -> str:
-    """SHA-256, in hex, of the code of modules and all they import; a place is a module or a .py file."""
-    return _digest(tuple(sorted(set(places))))
+def code_digest(modules: Iterable[str]) -> str:
+    """SHA-256, in hex, of the code of modules and all they import; one's own is given by its .py file."""
+    return _digest(tuple(sorted(set(modules))))
 
 
-def stamp(places: Iterable[str]) -> str:
+def stamp(modules: Iterable[str]) -> str:
     """What the file system says of the files behind `code_digest`: another one if one was changed."""
-    files = (_source(place).stat() for place in sorted(_closure(sorted(set(places)))))
+    files = (_source(module).stat() for module in sorted(_closure(sorted(set(modules)))))
     return hashlib.sha256(repr([(file.st_mtime_ns, file.st_size) for file in files]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _digest(places: tuple[str, ...]) -> str:
+def _digest(modules: tuple[str, ...]) -> str:
     total = hashlib.sha256()
-    for name in sorted(_closure(places)):
+    for name in sorted(_closure(modules)):
         total.update(f"{Path(name).name}:{_code_of(name)}\n".encode())
     for library in _LIBRARIES:
         total.update(f"{library} {_version(library)}\n".encode())
@@ -60,22 +60,23 @@ def _version(library: str) -> str:
         return "none"
 
 
-def _closure(places: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(places)
+def _closure(modules: Iterable[str]) -> set[str]:
+    """The modules and those that they import, however deep."""
+    seen: set[str] = set()
+    waiting = list(modules)
     while waiting:
-        place = waiting.pop()
-        if place in found or place.rpartition(".")[2] in _LEFT_OUT:
+        module = waiting.pop()
+        if module in seen or module.rpartition(".")[2] in _LEFT_OUT:
             continue
-        found.add(place)
-        waiting += _imports(place)
-    return found
+        seen.add(module)
+        waiting += _imports(module)
+    return seen
 
 
 @lru_cache(maxsize=1024)
-def _tree(place: str) -> ast.Module:
+def _tree(module: str) -> ast.Module:
     """The code of a module, without what only people read."""
-    tree = ast.parse(_source(place).read_bytes())
+    tree = ast.parse(_source(module).read_bytes())
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
@@ -115,23 +116,23 @@ def _without_prose(tree: ast.Module) -> ast.Module:
 
 
 @lru_cache(maxsize=1024)
-def _code_of(place: str) -> str:
-    return hashlib.sha256(ast.dump(_tree(place)).encode()).hexdigest()
+def _code_of(module: str) -> str:
+    return hashlib.sha256(ast.dump(_tree(module)).encode()).hexdigest()
 
 
-def _source(place: str) -> Path:
-    if place.endswith(".py"):
-        return Path(place)
-    spec = importlib.util.find_spec(place)
+def _source(module: str) -> Path:
+    if module.endswith(".py"):
+        return Path(module)
+    spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no module named {place!r}", name=place)
+        raise ModuleNotFoundError(f"no module named {module!r}", name=module)
     return Path(spec.origin)
 
 
 @lru_cache(maxsize=1024)
-def _imports(place: str) -> tuple[str, ...]:
+def _imports(module: str) -> tuple[str, ...]:
     """Modules of this package that a module imports."""
-    return tuple(sorted(set(_imported(_tree(place)))))
+    return tuple(sorted(set(_imported(_tree(module)))))
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

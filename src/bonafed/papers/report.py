@@ -74,8 +74,8 @@ def read_report(path: Path) -> list[JSONObject]:
 
 def read_circumstances(path: Path) -> JSONObject:
     """The command, the commit and the versions that a report was made with."""
-    found: JSONObject = embedded(path.read_bytes(), _CIRCUMSTANCES)
-    return found
+    about: JSONObject = embedded(path.read_bytes(), _CIRCUMSTANCES)
+    return about
 
 
 def verdict_counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -94,10 +94,13 @@ def verdict_counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, i
     counts: dict[str, dict[str, int]] = {}
     for each in claims:
         if largest[each["identifier"]] is each:
-            mine = counts.setdefault(each["paper"], {})
+            own_counts = counts.setdefault(each["paper"], {})
             verdict = each["verdict"] or "not computed"
-            mine[verdict] = mine.get(verdict, 0) + 1
-    return {paper: {v: mine[v] for v in VERDICTS if v in mine} for paper, mine in counts.items()}
+            own_counts[verdict] = own_counts.get(verdict, 0) + 1
+    return {
+        paper: {v: own_counts[v] for v in VERDICTS if v in own_counts}
+        for paper, own_counts in counts.items()
+    }
 
 
 _FIRST = (
@@ -113,7 +116,7 @@ def _by_claim(done: Sequence[Reproduction]) -> dict[Claim, list[Reproduction]]:
     runs: dict[str, list[Reproduction]] = {}
     for run in done:
         runs.setdefault(run.claim.identifier, []).append(run)
-    order = {preset: place for place, preset in enumerate(PRESETS)}
+    order = {preset: size for size, preset in enumerate(PRESETS)}
     return {each[0].claim: sorted(each, key=lambda run: order[run.preset]) for each in runs.values()}
 
 
@@ -154,10 +157,10 @@ def _summary(done: Sequence[Reproduction]) -> Part:
     """Counts by paper, a line per claim, and what is open."""
     plain = [run.to_json() for run in done]
     counts = verdict_counts(plain)
-    used = [verdict for verdict in VERDICTS if any(verdict in mine for mine in counts.values())]
+    used = [verdict for verdict in VERDICTS if any(verdict in own_counts for own_counts in counts.values())]
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (_title(paper), *(mine.get(verdict, 0) for verdict in used), sum(mine.values()))
-        for paper, mine in counts.items()
+        (_title(paper), *(own_counts.get(verdict, 0) for verdict in used), sum(own_counts.values()))
+        for paper, own_counts in counts.items()
     )
     columns = (Column("paper", left=True), *map(Column, used), Column("claims"))
     table = Table("Verdicts by paper", columns, rows)
@@ -241,13 +244,13 @@ def _claim_part(claim: Claim, runs: Sequence[tuple[Reproduction, Any]], folder: 
 
 def _run_blocks(run: Reproduction, figure: Any, folder: Path) -> tuple[Block, ...]:
     claim = run.claim
-    found = run.judgement
+    judgement = run.judgement
     verdict: list[str | Link | Badge] = ["Verdict: "]
-    if found is not None and found.verdict == "holds with a correction":
-        verdict += [Badge(found.verdict), ", that of erratum ", _erratum(claim.erratum, folder)]
+    if judgement is not None and judgement.verdict == "holds with a correction":
+        verdict += [Badge(judgement.verdict), ", that of erratum ", _erratum(claim.erratum, folder)]
     else:
         verdict.append(Badge(run.verdict))
-    if found is not None and found.verdict == "contradicted" and claim.erratum:
+    if judgement is not None and judgement.verdict == "contradicted" and claim.erratum:
         verdict += ["; see erratum ", _erratum(claim.erratum, folder)]
     if run.control:
         verdict.append("; a control run, under settings that must contradict the claim")

@@ -212,7 +212,7 @@ def _commit() -> str | None:
 # What is shown
 
 
-def check_table(found: Sequence[Check]) -> Table:
+def check_table(comparisons: Sequence[Check]) -> Table:
     """The checks beside the paper's numbers."""
     columns = (
         Column("what is compared", left=True), Column("ours", _FORM), Column("± se", ".2g"),
@@ -223,7 +223,7 @@ def check_table(found: Sequence[Check]) -> Table:
             check.what + (" (as corrected)" if check.corrected else ""), check.ours.value,
             check.ours.error or None, check.ours.seeds or None, check.printed, check.rule, check.outcome,
         )
-        for check in found
+        for check in comparisons
     )  # fmt: skip
     return Table("The claim, check by check", columns, rows)
 

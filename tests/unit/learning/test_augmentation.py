@@ -11,8 +11,8 @@ from bonafed.learning import models
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import FARTHEST, VARIATIONS, Job, Samples, in_steps, variations, vary
 from bonafed.learning.engine.programs import flat_parameters, program_for
-from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.work import LocalTraining
 from bonafed.runs.config import from_tables
 from bonafed.runs.prepare import prepare

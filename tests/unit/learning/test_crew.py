@@ -24,7 +24,7 @@ from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.groups import TrainingPlan
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
-from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 20, 12, 1, 9)

@@ -12,7 +12,7 @@ from tests.oracles.twins import NOISE, assert_near, assert_same, both, doubled, 
 from torch import nn
 
 from bonafed.errors import BadModel, BadUpdate, InvalidValue
-from bonafed.learning.engine import groups, programs, running, stacks
+from bonafed.learning.engine import groups, programs, stacks, training
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import (
     MOST_SAMPLES,
@@ -21,8 +21,8 @@ from bonafed.learning.engine.programs import (
     load_parameters,
     program_for,
 )
-from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.evaluate import evaluate
 from bonafed.learning.rounds import Participation, unbiased, weighted_mean
 from bonafed.learning.work import LocalTraining
@@ -153,7 +153,7 @@ def test_a_batch_of_more_than_a_call_holds_is_a_group_of_its_own(clients):
 
 def test_groups_are_about_equal_and_an_even_number_where_there_is_a_choice():
     for jobs, most in itertools.product(range(1, 30), range(1, 12)):
-        groups = running._in_groups(list(range(jobs)), most)
+        groups = training._in_groups(list(range(jobs)), most)
         assert list(itertools.chain(*groups)) == list(range(jobs))
         sizes = [len(group) for group in groups]
         assert 1 <= min(sizes) <= max(sizes) <= min(most, min(sizes) + 1)
@@ -164,7 +164,7 @@ def test_few_clients_are_two_groups_where_the_work_is_worth_it():
     def groups(name, clients):
         program, samples = program_for(make(name, side=28)), image_samples(10 * clients, side=28)
         jobs = make_jobs(split([10] * clients), np.arange(clients))
-        plan = running._plan(program, samples, jobs, LocalTraining(10, 0.1), 0, 0, running.GROUP_BYTES)
+        plan = training._plan(program, samples, jobs, LocalTraining(10, 0.1), 0, 0, training.GROUP_BYTES)
         return [len(group) for group in plan.groups]
 
     assert groups("small-cnn", 10) == [5, 5]

@@ -10,9 +10,9 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.data import datasets
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, passes
 from bonafed.learning.engine.programs import CLIP_MARGIN, CLIPPED_PIECE, program_for
-from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.federation import Roster, Task, Train
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.privacy import Ledger, noise_multiplier, sd_of_share, variance_inflation
 from bonafed.learning.rounds import Participation, training_tasks

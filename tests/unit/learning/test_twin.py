@@ -11,8 +11,8 @@ from bonafed.learning import models
 from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, poisson_batches
 from bonafed.learning.engine.programs import ModuleProgram, flat_parameters, program_for
-from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.stacks import LayerProgram
+from bonafed.learning.engine.training import run_jobs
 from bonafed.learning.noise import NoiseTask, digest, digest_of_samples, digest_of_training
 from bonafed.learning.work import LocalTraining
 

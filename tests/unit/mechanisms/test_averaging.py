@@ -6,7 +6,7 @@ import pytest
 from bonafed.contracts.terms import Turns
 from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.federation import Reply, Roster
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms import fedavg
 from bonafed.runs.config import from_tables

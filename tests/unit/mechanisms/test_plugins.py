@@ -220,6 +220,11 @@ UNLIKE = {
     "it cannot be imported": ("import a_package_that_is_not_there", "ModuleNotFoundError"),
     "there is none": ("", "AttributeError: module 'toll_road.slice' has no attribute 'SLICE'"),
     "it is none": ("SLICE = 3", "SLICE must be a Slice of bonafed.mechanisms.protocol, got 3"),
+    "its contract overrides what all share": (
+        "from bonafed.contracts.published import PublishedContract\n"
+        "class Own(PublishedContract):\n    def settle(self, reports): ...\n",
+        "TypeError: Own must not override settle",
+    ),
     "it has another name": (
         SLICE.replace('Slice("toll"', 'Slice("tax"'),
         "SLICE.name must be 'toll', as in its",

@@ -77,7 +77,7 @@ def test_whole_cents_are_taken_as_they_are_written(value):
 @pytest.fixture(scope="module")
 def offer():
     """offer(price, budget): the table of the price lottery."""
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         kind = worlds.catalogue.entry("price-lottery").load().section
         yield lambda price, budget: kind(price=price, budget=budget, prior="uniform:0.5,1.5")
 

@@ -100,7 +100,11 @@ def test_differences_are_taken_seed_by_seed():
     accuracies = {"JSAM": (0.5, 0.7), "USBM": (0.4, 0.2), "JSAM-CI": (0.6, 0.6)}
     facts = {"facts": {"clients_selected": 3, "epsilon_sold": [1.0, 2.0]}}
     results = {
-        lab.Place(name, 1.0, 100.0, seed): {"test_accuracy": value, "spend": 0.9, "statement": facts}
+        lab.AccuracyPoint(name, 1.0, 100.0, seed): {
+            "test_accuracy": value,
+            "spend": 0.9,
+            "statement": facts,
+        }
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     }

@@ -19,7 +19,7 @@ from bonafed.papers.cells import compute_all
 from bonafed.papers.claim import only, where
 from bonafed.papers.rewards import baselines
 from bonafed.papers.rewards import tables as lab
-from bonafed.papers.rewards.federations import Place, Sizes, federation, split_of, train_setting
+from bonafed.papers.rewards.federations import SettingPoint, Sizes, federation, split_of, train_setting
 from bonafed.papers.rewards.figures import table_figure
 from bonafed.papers.rewards.printed import LARGE, printed_scores, printed_wins
 from bonafed.papers.rewards.recovery import RECOVERY, recovery_cells
@@ -58,7 +58,7 @@ def results(tmp_path_factory):
 
 
 def of(results, variant=""):
-    return results[Place("digits", "quantity", 3, variant)]
+    return results[SettingPoint("digits", "quantity", 3, variant)]
 
 
 class TestCells:
@@ -81,7 +81,7 @@ class TestCells:
         assert {place[:2] for place in planned} == {
             key[:2] for key in printed_scores() if key[0] not in LARGE
         }
-        tables = planned[Place("mnist", "iid", 0)]
+        tables = planned[SettingPoint("mnist", "iid", 0)]
         assert (tables["partition"]["clients"], tables["model"]["name"]) == (50, "small-cnn")
         assert tables["training"] == {
             "rounds": 50, "batch_size": 64, "optimizer": "adam", "learning_rate": 0.01,
@@ -90,9 +90,9 @@ class TestCells:
         own = tables["rewards"]
         assert (own["sharing"], own["recovery"], own["validation"], own["ranking"]) == (0, 0, 5000, 500)
         assert own["baselines"] == ["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
-        assert planned[Place("fashion-mnist", "iid", 0)]["training"]["learning_rate"] == 0.001
-        assert planned[Place("sst", "iid", 0)]["model"]["name"] == "text-lstm"
-        photographs = planned[Place("cifar100", "classes", 0)]["training"]
+        assert planned[SettingPoint("fashion-mnist", "iid", 0)]["training"]["learning_rate"] == 0.001
+        assert planned[SettingPoint("sst", "iid", 0)]["model"]["name"] == "text-lstm"
+        photographs = planned[SettingPoint("cifar100", "classes", 0)]["training"]
         assert (photographs["rounds"], photographs["augmentation"]) == (100, "crop-and-flip")
         assert split_of("cifar100", "classes").options == {"k": 30}
         assert split_of("mnist", "classes").options == {"k": 3}

@@ -13,7 +13,7 @@ from tests.oracles.sealing import reseal
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.contracts.roster import simulate
 from bonafed.contracts.transcript import read_transcript
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.runs import coins, folder, prepare, training

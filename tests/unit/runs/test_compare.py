@@ -229,7 +229,7 @@ def test_only_lies_are_lies_and_the_best_one_is_shown():
 
 def test_a_price_lottery_that_spends_ten_times_its_budget_has_no_lie(monkeypatch):
     """What is spent too much is said for what it is, in the statement and in the audit."""
-    with worlds.registered(worlds.PRICE_LOTTERY):
+    with worlds.registered():
         offer = catalogue.entry("price-lottery").load().section
         monkeypatch.setattr(offer, "places", lambda self, rounds: 3)
         own = {"price": 0.9, "budget": 1.2, "prior": "uniform:0.5,1.5"}

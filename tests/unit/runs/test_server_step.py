@@ -10,7 +10,7 @@ from tests.oracles import server as twin
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Failure, Reply, Roster
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.mechanisms.sampling.mechanism import make as make_sampling
 from bonafed.runs import config, training
 from bonafed.runs.prepare import prepare
@@ -177,7 +177,7 @@ def test_a_federation_that_only_adds_up_is_refused_by_name_unless_sums_are_enoug
 
 def test_rules_that_do_not_know_how_often_somebody_is_in_are_refused():
     with ExitStack() as stack:
-        stack.enter_context(worlds.registered(worlds.PRICE_LOTTERY))
+        stack.enter_context(worlds.registered())
         with pytest.raises(InvalidValue) as refused:
             worlds.setting(worlds.PRICE_LOTTERY.name, MEMORY)
     assert str(refused.value) == (

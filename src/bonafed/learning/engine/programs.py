@@ -167,8 +167,7 @@ def architecture(module: nn.Module) -> str:
 
 def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:
     """The fastest program for a module, on samples like this one (1, ...)."""
-    from bonafed.learning.engine.programs import ModuleProgram  # they import this file
-    from bonafed.learning.engine.stacks import LayerProgram, stacked_layers
+    from bonafed.learning.engine.stacks import LayerProgram, stacked_layers  # it imports this file
 
     _require_trainable(module, sample)
     layers = stacked_layers(module)

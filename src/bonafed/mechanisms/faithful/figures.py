@@ -60,18 +60,18 @@ def _draw_factors(axes: Axes, curve: GainCurve, attempts: Sequence[Attempt]) -> 
 
 def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
     """Bars with their figures; colours as on the left."""
-    place = np.arange(len(attempts))
+    heights = np.arange(len(attempts))
     for shift, colour, gains in (
         (-0.19, BLUE, [a.gain for a in attempts]),
         (0.19, RED, [a.gain_unpaid for a in attempts]),
     ):
         widths = np.where(np.isfinite(gains), gains, 0.0)
-        bars = axes.barh(place + shift, widths, height=0.36, color=colour)
+        bars = axes.barh(heights + shift, widths, height=0.36, color=colour)
         texts = [f"{round(x, 4) + 0.0:+.4f}" if np.isfinite(x) else "diverges" for x in gains]
         axes.bar_label(bars, texts, padding=3, fontsize=7)
     axes.axvline(0, color=GREY, lw=0.8)
     axes.margins(x=0.2)
-    axes.set(yticks=place, yticklabels=[a.name for a in attempts], xlabel="gain over the truth (loss)")
+    axes.set(yticks=heights, yticklabels=[a.name for a in attempts], xlabel="gain over the truth (loss)")
     axes.invert_yaxis()
     axes.set_title("Other reports", fontsize=10)
 
@@ -80,15 +80,15 @@ def private_figure(attempts: Sequence[PrivateAttempt], title: str) -> Figure:
     """Mean gains over the noise, down to their lower confidence limits, and what is allowed."""
     figure = sheet(7.2, 1.2 + 0.3 * len(attempts))
     axes = figure.subplots()
-    place = np.arange(len(attempts))
+    heights = np.arange(len(attempts))
     gains = np.array([a.gain for a in attempts])
     below = gains - np.array([a.lower for a in attempts])
     colours = [RED if a.pays else BLUE for a in attempts]
-    axes.barh(place, gains, xerr=[below, np.zeros(gains.size)], color=colours, ecolor=GREY, height=0.6)
-    axes.plot([a.allowed for a in attempts], place, "|", color=GREY, ms=12, label="allowed")
+    axes.barh(heights, gains, xerr=[below, np.zeros(gains.size)], color=colours, ecolor=GREY, height=0.6)
+    axes.plot([a.allowed for a in attempts], heights, "|", color=GREY, ms=12, label="allowed")
     axes.axvline(0, color=GREY, lw=0.8)
     axes.set(
-        yticks=place, yticklabels=[f"agent {a.agent}, {a.name}" for a in attempts],
+        yticks=heights, yticklabels=[f"agent {a.agent}, {a.name}" for a in attempts],
         xlabel="gain over the truth (loss)",
     )  # fmt: skip
     axes.invert_yaxis()

@@ -75,7 +75,7 @@ from bonafed.mechanisms.faithful.settlement import (
     statement,
     weights_of,
 )
-from bonafed.mechanisms.faithful.state import FaithfulState, progress_from, standing_from
+from bonafed.mechanisms.faithful.state import FaithfulState, exchanges_from, steps_from
 from bonafed.mechanisms.protocol import Answers, Arrays, Config, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -151,7 +151,7 @@ class FaithfulLearning(Answers):
 
     @property
     def section(self) -> Faithful:
-        """[faithful]."""
+        """The config's table [faithful]."""
         return own_section(self.config)
 
     @property
@@ -216,7 +216,7 @@ class FaithfulLearning(Answers):
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> FaithfulState:
         """Steps are held against those that follow; what was reported before them is not kept."""
-        progress = standing_from(arrays) if self.by_exchanges else progress_from(arrays, self._watch())
+        progress = exchanges_from(arrays) if self.by_exchanges else steps_from(arrays, self._watch())
         return FaithfulState(agreement, arrays["start"], progress, resumable=True)
 
     def finished(self, state: FaithfulState) -> bool:
@@ -271,20 +271,21 @@ class FaithfulLearning(Answers):
         protocol = exchanges_of(
             self.problem, federation, self._rules, self.objective, pays=self._by_reports
         )
-        asked, following = protocol.members(at), protocol.advance(at)
+        members, following = protocol.members(at), protocol.advance(at)
         after = replace(state, progress=following)
         names, left = self.members.names, set(protocol.members(following))
-        failed = [names[k] for k in asked if k not in left]
+        failed = [names[k] for k in members if k not in left]
         return after, Round(
-            [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
+            [names[k] for k in members], failed,
+            steps=len(members) if following.training > at.training else 0,
             train_loss=self._train_loss(after, federation), doing=protocol.describe(following),
         )  # fmt: skip
 
     def _train_loss(self, state: FaithfulState, federation: Federation) -> float | None:
         """Where a simulation knows it, in rounds that are evaluated."""
         rounds, every = state.round_number, self.config.run.evaluate_every
-        looked_at = rounds and (rounds % every == 0 or self.finished(state))
-        if not looked_at or not hasattr(federation, "oracle"):
+        evaluated = rounds and (rounds % every == 0 or self.finished(state))
+        if not evaluated or not hasattr(federation, "oracle"):
             return None
         problem: Problem = federation.oracle(self.objective)
         return finite_or_none(problem.value(state.progress.model, self.problem.weights))
@@ -296,11 +297,11 @@ class FaithfulLearning(Answers):
         return linear_model(model, self.members.classes, self.objective.scale)
 
     def models(self, state: FaithfulState) -> NDArray[Any]:
-        """The shared one."""
+        """(1, P) the shared model."""
         return self.to_module(state.progress.model)[None]
 
     def final(self, state: FaithfulState) -> NDArray[Any]:
-        """The shared one."""
+        """(P,) the shared model."""
         return self.to_module(state.progress.model)
 
     def settle(self, state: FaithfulState, federation: Federation) -> Statement:

@@ -299,8 +299,11 @@ def _best_table(attempts: Sequence[Attempt], pairs: Sequence[Collusion]) -> Tabl
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
         k = pair.agents[0]
-        mine = [a for a in attempts if a.agent == k and not a.believed]
-        here, there = max(mine, key=lambda a: a.gain), max(mine, key=lambda a: a.gain_unpaid)
+        own_attempts = [a for a in attempts if a.agent == k and not a.believed]
+        here, there = (
+            max(own_attempts, key=lambda a: a.gain),
+            max(own_attempts, key=lambda a: a.gain_unpaid),
+        )
         rows.append((
             k, here.name, _signed(here.gain), here.allowed, there.name, _signed(there.gain_unpaid),
             pair.agents[1], _signed(pair.gain),
@@ -450,8 +453,8 @@ def _private(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence
         _private_table(attempts),
         _PRIVATE_NOTES[variant],
     ]
-    for said in filter(None, [*cautions, warning]):
-        blocks.insert(0, f"warning: {said}")
+    for warning_text in filter(None, [*cautions, warning]):
+        blocks.insert(0, f"warning: {warning_text}")
     data = _private_data(subject, terms, count, plan, warning, findings, attempts)
     return Document(
         tuple(blocks), data, lambda: _private_figure(attempts, subject), holds=all_hold(findings)

@@ -54,7 +54,7 @@ class FaithfulState:
             "model": at.model,
             **_bad_reports(at.bad_reports, at.model),
         }
-        arrays |= _of_standing(at) if isinstance(at, ExchangesProgress) else _of_progress(at)
+        arrays |= _of_exchanges(at) if isinstance(at, ExchangesProgress) else _of_steps(at)
         if at.ending is not None:
             end = at.ending
             arrays |= {
@@ -66,8 +66,8 @@ class FaithfulState:
         return arrays
 
 
-def progress_from(arrays: Arrays, watch: Watch) -> StepwiseProgress:
-    """Steps, with a new memory of reports."""
+def steps_from(arrays: Arrays, watch: Watch) -> StepwiseProgress:
+    """The progress of steps that was saved in these arrays, with a new memory of reports."""
     first = float(arrays["first"])
     return StepwiseProgress(
         int(arrays["steps"]), arrays["model"], watch, None if math.isnan(first) else first,
@@ -75,8 +75,8 @@ def progress_from(arrays: Arrays, watch: Watch) -> StepwiseProgress:
     )  # fmt: skip
 
 
-def standing_from(arrays: Arrays) -> ExchangesProgress:
-    """Exchanges."""
+def exchanges_from(arrays: Arrays) -> ExchangesProgress:
+    """The progress of exchanges that was saved in these arrays."""
     log = None
     if "log_models" in arrays:
         log = TrainingLog(arrays["log_models"], arrays["log_reports"], arrays["log_origins"])
@@ -89,12 +89,12 @@ def standing_from(arrays: Arrays) -> ExchangesProgress:
     )  # fmt: skip
 
 
-def _of_progress(at: StepwiseProgress) -> _Written:
+def _of_steps(at: StepwiseProgress) -> _Written:
     first = math.nan if at.first is None else at.first
     return {"steps": np.array(at.steps), "first": np.array(first)}
 
 
-def _of_standing(at: ExchangesProgress) -> _Written:
+def _of_exchanges(at: ExchangesProgress) -> _Written:
     arrays: _Written = {"exchanges": np.array(at.exchanges), "training": np.array(at.training)}
     arrays |= {"searched": np.array(at.searched), "done": np.array(at.done)}
     if at.log is not None:

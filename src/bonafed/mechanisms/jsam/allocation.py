@@ -23,9 +23,10 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.jsam.capped import CappedLadder, checked_cap
+from bonafed.mechanisms.jsam.capped import CappedLadder
 from bonafed.mechanisms.jsam.on_sum import SumLadder
 from bonafed.mechanisms.jsam.thresholds import best_threshold, budgets, inner, objective
+from bonafed.mechanisms.jsam.water_level import checked_cap
 
 Variant = Literal["exact", "printed"]
 

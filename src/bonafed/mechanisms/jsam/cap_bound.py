@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.allocation import allocate, checked
-from bonafed.mechanisms.jsam.capped import CappedLadder, Sums, checked_cap, water_level
+from bonafed.mechanisms.jsam.capped import CappedLadder
 from bonafed.mechanisms.jsam.thresholds import Ints
+from bonafed.mechanisms.jsam.water_level import Sums, checked_cap, water_level
 
 _CLOSE = 1e-4  # relative: close enough
 _BOXES = 1 << 15  # looked at together, at most

@@ -58,7 +58,6 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.jsam.example import Example, example_from_json
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Rule
@@ -71,7 +70,7 @@ from bonafed.mechanisms.jsam.schemes import (
     rule_of,
 )
 from bonafed.mechanisms.jsam.section import cap, caps_by_name, sizes_by_name, sizes_of
-from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
+from bonafed.mechanisms.jsam.terms import Example, JsamTerms, example_from_json, in_order
 from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.presentation.documents import Document, JSONObject
 

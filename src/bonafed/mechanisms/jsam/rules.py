@@ -27,9 +27,10 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate, bought, plan_for
-from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
+from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder
 from bonafed.mechanisms.jsam.on_sum import SumLadder, fixed_level
 from bonafed.mechanisms.jsam.thresholds import Ints, ObjectiveTerms, Own, ladder, total_and_rest
+from bonafed.mechanisms.jsam.water_level import CappedSelection, checked_cap
 
 Bias = Literal["text", "tables"]
 _beyond_doubles = np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end

@@ -18,7 +18,6 @@ from bonafed.errors import InvalidValue, MissingValue, refuse
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Training
-from bonafed.mechanisms.jsam.capped import one_cap
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
 from bonafed.mechanisms.jsam.schemes import (
     LARGEST_LOSSES,
@@ -30,6 +29,7 @@ from bonafed.mechanisms.jsam.schemes import (
 )
 from bonafed.mechanisms.jsam.sizes import whole_sizes
 from bonafed.mechanisms.jsam.thresholds import Ints
+from bonafed.mechanisms.jsam.water_level import one_cap
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of

@@ -11,9 +11,9 @@ from bonafed.economics.audit import Claim, audit
 from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.priors import Prior
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.jsam.attacking import ATTACK
+from bonafed.mechanisms.jsam.audit_command import ATTACK
 from bonafed.mechanisms.jsam.published import JsamContract, by_name
-from bonafed.mechanisms.jsam.quoting import QUOTE
+from bonafed.mechanisms.jsam.quote_command import QUOTE
 from bonafed.mechanisms.jsam.section import JsamSection, check
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 

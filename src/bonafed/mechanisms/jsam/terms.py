@@ -2,7 +2,9 @@
 
 Amounts are rounded to the smallest unit of money so that nobody is paid less than what it stated that its
 epsilon costs (`bonafed.economics.money`); all else is rounded down. They are paid after the last round, by
-the epsilon that was given (`delivery`).
+the epsilon that was given (`payments.given_share`).
+
+A contract holds an `Example` of its terms: what its numbers come to for some clients.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.terms import PaidTerms, Turns, did_not_report, past_reports
 from bonafed.economics import money
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
+from bonafed.economics.registry import field
+from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, given_share, privacy_warning
 from bonafed.presentation.documents import (
@@ -36,6 +41,7 @@ from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
 NOT_ADMITTED = "not admitted"
@@ -274,3 +280,36 @@ def in_order(settlement: PrivacySettlement, places: Sequence[int]) -> PrivacySet
         replace(plan, selection=plan.selection[at], privacy=plan.privacy[at]),
         settlement.payment[at], settlement.payment_error[at],
     )  # fmt: skip
+
+
+_RTOL = 1e-9  # an example against the terms it shows: the same formulas, perhaps on two machines
+_ATOL = 1e-12  # ... of the largest of them: what rounding makes of 0
+
+
+class Example(NamedTuple):
+    """Terms of some clients, of all of which the reports are the quantiles (k + 1/2)/N of the prior."""
+
+    report: tuple[float, ...]  # money per unit of epsilon
+    epsilon: tuple[float, ...]
+    payment: tuple[float, ...]  # money, before it is rounded to what can be paid
+
+    def require(self, due: Example) -> None:
+        """Shows the terms that will be paid, which are those of `due`."""
+        for name, value, right in zip(Example._fields, self, due, strict=True):
+            if len(value) != len(right):
+                raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(value))
+            for client, (one, other) in enumerate(zip(value, right, strict=True)):
+                if abs(one - other) > _RTOL * other + _ATOL * max(right):
+                    rule = (
+                        f"must show what the contract comes to at report {due.report[client]:g}, {other!r}"
+                    )
+                    raise InvalidValue(f"example.{name}", rule, one)
+
+
+def example_from_json(data: object) -> Example:
+    """The example of a file."""
+    columns = (field(data, name, "example") for name in Example._fields)
+    return Example(*(
+        tuple(checks.vector(f"example.{name}", column).tolist())
+        for name, column in zip(Example._fields, columns, strict=True)
+    ))  # fmt: skip

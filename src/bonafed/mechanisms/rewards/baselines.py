@@ -82,7 +82,7 @@ class Baseline(ABC):
 
     @property
     def clients(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return np.asarray(self.sizes).size
 
     def begin(self, start: Models) -> BaselineState:
@@ -90,7 +90,7 @@ class Baseline(ABC):
         return BaselineState(np.tile(checked_start(start), (self.clients, 1)))
 
     def advance(self, state: BaselineState, federation: Federation) -> tuple[BaselineState, Uploads]:
-        """One more round."""
+        """The state after one more round, and what was uploaded in it."""
         require_clients(state.models, self.clients)
         t = state.round_number + 1
         uploads = ask(federation, self.local, state.models, t, self.present(t))
@@ -241,9 +241,9 @@ def masked_rewards(
         counts = np.ceil(values.size * quality - _ROUNDING).astype(np.int64)
         if repo_quirk:
             counts = np.minimum(counts, values.size - 1)
-        place = np.empty(values.size, dtype=np.int64)  # 0 for the largest
-        place[np.argsort(-np.abs(values), kind="stable")] = np.arange(values.size)
-        rewards[:, layer] = np.where(place < counts[:, None], values, 0.0)
+        rank = np.empty(values.size, dtype=np.int64)  # 0 for the largest
+        rank[np.argsort(-np.abs(values), kind="stable")] = np.arange(values.size)
+        rewards[:, layer] = np.where(rank < counts[:, None], values, 0.0)
     return rewards
 
 

@@ -76,9 +76,9 @@ def search(
     honest = train(clients)
     shares = contribution_shares(honest)
     names, outcomes = federation.members.names, []
-    for place in _spread(shares, cheaters):
+    for client in _spread(shares, cheaters):
         outcomes += examine(
-            train, clients, known_cheats(shares, place, mechanism.config.run.seed), names[place],
+            train, clients, known_cheats(shares, client, mechanism.config.run.seed), names[client],
             accuracy=lambda models: judges.judge(models).accuracy, standalone=accuracy, honest=honest,
         )  # fmt: skip
     return outcomes
@@ -89,8 +89,8 @@ def _spread(shares: Floats, count: int) -> Sequence[int]:
     order = np.argsort(shares, kind="stable")
     if count == 1:
         return [int(order[(order.size - 1) // 2])]
-    places = np.unique(np.linspace(0, order.size - 1, min(count, order.size)).round().astype(int))
-    return [int(order[place]) for place in places]
+    positions = np.unique(np.linspace(0, order.size - 1, min(count, order.size)).round().astype(int))
+    return [int(order[position]) for position in positions]
 
 
 _DATA, _MODEL = "digits", "softmax"

@@ -73,7 +73,7 @@ def as_cheat(agent: Agent) -> Cheat:
 
 
 def free_ride() -> Cheat:
-    """Zeros."""
+    """Uploads zeros, whatever it was sent."""
     return as_cheat(lambda _models, updates: np.zeros_like(updates))
 
 
@@ -188,8 +188,8 @@ class CheatingFederation:
         for task in tasks:
             answer, cheat = honest.get(task.identifier), self.cheats.get(task.client)
             if cheat is not None and isinstance(answer, Reply) and isinstance(task.work, Train):
-                place = self.members.index[task.client]
-                upload = np.asarray(cheat(place, models, updates, task.work.round_number))
+                number = self.members.index[task.client]
+                upload = np.asarray(cheat(number, models, updates, task.work.round_number))
                 answers[task.identifier] = replace(answer, values=upload[None])
         return answers
 
@@ -206,10 +206,10 @@ class CheatingFederation:
         shape = (len(self.members), tasks[0].models.shape[1])
         models, updates = (np.zeros(shape, dtype=tasks[0].models.dtype) for _ in range(2))
         for task in tasks:
-            place, answer = self.members.index[task.client], honest.get(task.identifier)
-            models[place] = task.models[0]
+            number, answer = self.members.index[task.client], honest.get(task.identifier)
+            models[number] = task.models[0]
             if isinstance(answer, Reply):
-                updates[place] = answer.values[0]
+                updates[number] = answer.values[0]
         return models, updates
 
 
@@ -263,19 +263,19 @@ def outcome(
     tolerance: float = SEEN,
 ) -> CheatOutcome:
     """The client compared with itself in the honest federation; `standalone` (N,) are accuracies alone."""
-    place = list(names).index(client)
-    others = np.arange(standalone.size) != place
+    number = list(names).index(client)
+    others = np.arange(standalone.size) != number
     return CheatOutcome(
         client=client,
         cheat=cheat,
-        accuracy=float(now.accuracy[place]),
-        honest_accuracy=float(honest.accuracy[place]),
-        standalone_accuracy=float(standalone[place]),
-        reward_rate=float(now.reward_rate[place]),
-        honest_reward_rate=float(honest.reward_rate[place]),
-        share=float(now.share[place]),
-        honest_share=float(honest.share[place]),
-        seen=bool(now.share[place] < (1 - tolerance) * honest.share[place]),
+        accuracy=float(now.accuracy[number]),
+        honest_accuracy=float(honest.accuracy[number]),
+        standalone_accuracy=float(standalone[number]),
+        reward_rate=float(now.reward_rate[number]),
+        honest_reward_rate=float(honest.reward_rate[number]),
+        share=float(now.share[number]),
+        honest_share=float(honest.share[number]),
+        seen=bool(now.share[number] < (1 - tolerance) * honest.share[number]),
         others_accuracy=float(now.accuracy[others].mean()),
         others_honest_accuracy=float(honest.accuracy[others].mean()),
     )

@@ -52,7 +52,7 @@ def behaviour_figure(game: Game, rule: RewardRule) -> Figure:
 
 def _steps(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[list[float], list[float]]:
     """A level line over each client's place, with gaps between."""
-    x = [place for i in range(len(values)) for place in (i - 0.45, i + 0.45, np.nan)]
+    x = [at for i in range(len(values)) for at in (i - 0.45, i + 0.45, np.nan)]
     return x, [level for value in values for level in (float(value), float(value), np.nan)]
 
 
@@ -61,11 +61,11 @@ def _draw_clients(axes: Axes, predictions: Sequence[Prediction], name: str) -> N
     width = 0.8 / len(predictions)
     for k, one in enumerate(predictions):
         table = np.array([getattr(equilibrium, name) for equilibrium in one.equilibria])
-        place = np.arange(table.shape[1]) + (k - (len(predictions) - 1) / 2) * width
-        axes.bar(place, table[0], width=0.92 * width, color=COLOURS[k], label=str(one.rule))
+        positions = np.arange(table.shape[1]) + (k - (len(predictions) - 1) / 2) * width
+        axes.bar(positions, table[0], width=0.92 * width, color=COLOURS[k], label=str(one.rule))
         if len(table) > 1:
             low, high = table[0] - table.min(0), table.max(0) - table[0]
-            axes.errorbar(place, table[0], [low, high], fmt="none", ecolor="black", lw=1, capsize=2)
+            axes.errorbar(positions, table[0], [low, high], fmt="none", ecolor="black", lw=1, capsize=2)
 
 
 def _draw_ceilings(axes: Axes, game: Game, rule: RewardRule, prediction: Prediction) -> None:

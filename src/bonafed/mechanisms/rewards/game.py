@@ -119,7 +119,7 @@ class Game:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return self.costs.size
 
     @property
@@ -300,12 +300,12 @@ class Equilibrium:
 
     @property
     def total(self) -> float:
-        """Sum of contributions."""
+        """The sum of all contributions."""
         return float(self.contributions.sum())
 
     @property
     def welfare(self) -> float:
-        """Sum of utilities."""
+        """The sum of all utilities."""
         return float(self.utility.sum())
 
 

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics import completion, contribution
+from bonafed.economics import contribution
 from bonafed.economics.contribution import Masks, ShapleyValues, cosine_step
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.randomness import numbered_generator
@@ -93,7 +93,7 @@ class History:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return self.sizes.size
 
 
@@ -219,7 +219,7 @@ def completed_shapley(*, rank: int = 3, ridge: float = 1e-3, orders: int = 100, 
         if n > contribution.EXACT_UP_TO:
             rng = numbered_generator(seed, n)
             drawn = rng.permuted(np.tile(np.arange(n), (checks.whole("orders", orders), 1)), axis=1)
-        masks = completion.coalitions_of(n, drawn)
+        masks = contribution.coalitions_of(n, drawn)
         rounds = [one for one in history.rounds if one.present.any()]
         if not rounds:
             raise InvalidValue("history", "must have a round to value updates", "0 rounds")
@@ -229,8 +229,8 @@ def completed_shapley(*, rank: int = 3, ridge: float = 1e-3, orders: int = 100, 
             within = np.vstack([np.zeros((1, n), dtype=bool), masks[seen]])[:, one.present]
             value = _RoundValue(history, one)(within)
             row[seen] = value[1:] - value[0]
-        factors = completion.complete(worths, known, rank=rank, ridge=ridge)
-        return completion.shares(factors.matrix.sum(0), masks, drawn)
+        factors = contribution.complete(worths, known, rank=rank, ridge=ridge)
+        return contribution.shares(factors.matrix.sum(0), masks, drawn)
 
     return measure
 

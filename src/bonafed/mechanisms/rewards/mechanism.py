@@ -103,7 +103,7 @@ class RewardsMechanism(Answers):
 
     @property
     def section(self) -> Rewards:
-        """The table [rewards]."""
+        """The config's table [rewards]."""
         return rewards_of(self.config)
 
     @property
@@ -209,7 +209,7 @@ class RewardsMechanism(Answers):
         return settlement(self.section, self.members, phases, samples)
 
     def _phase(self, state: RewardsRunState) -> str:
-        """The current one."""
+        """The phase that is being trained."""
         return self.section.phases[len(state.results)]
 
     def _next_phase(self, state: RewardsRunState, federation: Federation) -> RewardsRunState:

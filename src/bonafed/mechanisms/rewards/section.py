@@ -165,7 +165,7 @@ def check(config: Config) -> Config:
 
 
 def rewards_of(config: Config) -> Rewards:
-    """The table [rewards]."""
+    """The table [rewards] of a config that has it."""
     if not isinstance(config.own, Rewards):
         raise InvalidValue("rewards", "must be a table of the config", config.own)
     return config.own

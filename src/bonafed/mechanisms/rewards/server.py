@@ -146,8 +146,8 @@ def server_step(
     here = np.ones(clients, dtype=bool) if present is None else present
     sets = draw_sets(gamma, here, seed=seed, round_number=round_number)
     size = reference_size(gamma[here], int(here.sum()), reference) if here.any() else 0
-    place = generator(seed, Purpose.REFERENCE_SET, round_number).random((1, clients))
-    reference_set = _first(place, here, np.array([size]))
+    ranks = generator(seed, Purpose.REFERENCE_SET, round_number).random((1, clients))
+    reference_set = _first(ranks, here, np.array([size]))
     rewards = combine(reward_weights(sets, here, own), updates)
     return ServerStep(rewards, combine(mean_weights(reference_set), updates)[0], sets, reference_set[0])
 
@@ -157,9 +157,9 @@ def draw_sets(rates: Floats, present: Bools, *, seed: int, round_number: int) ->
     n, everybody = int(present.sum()), present.size
     if n == 0:
         return np.zeros((everybody, everybody), dtype=bool)
-    place = generator(seed, Purpose.REWARD_SETS, round_number).random((everybody, everybody))
-    np.fill_diagonal(place, -1.0)  # the own update comes first, and is counted in |S_i|
-    sets = _first(place, present, set_sizes(rates, n))
+    ranks = generator(seed, Purpose.REWARD_SETS, round_number).random((everybody, everybody))
+    np.fill_diagonal(ranks, -1.0)  # the own update comes first, and is counted in |S_i|
+    sets = _first(ranks, present, set_sizes(rates, n))
     sets[~present] = False
     return sets
 
@@ -237,9 +237,9 @@ def checked_participation(participation: ArrayLike | None, clients: int) -> Floa
     return rates
 
 
-def _first(place: Floats, among: Bools, sizes: Counts) -> Bools:
+def _first(ranks: Floats, among: Bools, sizes: Counts) -> Bools:
     """(m, N) the first sizes[k] of those in `among` by their place in row k."""
-    order = np.argsort(np.where(among, place, np.inf), axis=1, kind="stable")  # places are below 1
-    members = np.zeros(place.shape, dtype=bool)
-    np.put_along_axis(members, order, np.arange(place.shape[1]) < sizes[:, None], axis=1)
+    order = np.argsort(np.where(among, ranks, np.inf), axis=1, kind="stable")  # places are below 1
+    members = np.zeros(ranks.shape, dtype=bool)
+    np.put_along_axis(members, order, np.arange(ranks.shape[1]) < sizes[:, None], axis=1)
     return members

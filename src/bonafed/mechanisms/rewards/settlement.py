@@ -176,8 +176,8 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
         if phase != STANDALONE
     }
     cheats = _cheats(section, names, phases)
-    mine = methods[REWARDS]
-    findings = [no_worse_alone(names, own["accuracy"], alone["accuracy"]), _more_for_more(section, mine)]
+    scored = methods[REWARDS]
+    findings = [no_worse_alone(names, own["accuracy"], alone["accuracy"]), _more_for_more(section, scored)]
     if cheats:
         findings += [cheating_pays(cheats, samples[0]), cheats_are_seen(cheats, section.measured)]
     return Statement(

@@ -63,7 +63,7 @@ class MethodState(Protocol):
 
     @property
     def round_number(self) -> int:
-        """Rounds done."""
+        """How many rounds are done."""
 
 
 S = TypeVar("S", bound=MethodState)
@@ -101,7 +101,7 @@ class RewardsState:
 
     @property
     def round_number(self) -> int:
-        """Rounds done."""
+        """How many rounds are done."""
         return int(self.present.shape[0])
 
     @property
@@ -185,7 +185,7 @@ class ModelRewards:
         return RewardsState(np.tile(model, (n, 1)), model, none, none, nobody, nobody)
 
     def advance(self, state: RewardsState, federation: Federation) -> tuple[RewardsState, Uploads]:
-        """One more round."""
+        """The state after one more round, and what was uploaded in it."""
         require_clients(state.models, self.clients)
         t = state.round_number + 1
         there = presence(self.participation, self.clients, self.seed, t)  # (1)
@@ -279,7 +279,7 @@ def train_with_rewards(
     """IAFL in one call: the state after all rounds; `rules` are the fields of `ModelRewards`.
 
     >>> from bonafed.learning.federation import Roster
-    >>> from bonafed.learning.functions import FunctionFederation
+    >>> from bonafed.learning.function_federation import FunctionFederation
     >>> best = {"ada": -1.0, "ben": 0.0, "cy": 1.0}  # the model that each client's own data would like
     >>> def answers(tasks):
     ...     return {task.identifier: 0.5 * (best[task.client] - task.models) for task in tasks}

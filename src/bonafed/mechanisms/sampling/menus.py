@@ -27,8 +27,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Case, CurveMenu, Menu, StepMenu, step_payments
 from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve, virtual_roots
-from bonafed.economics.discrete import FinitePrior
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import FinitePrior, expectation
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue
 

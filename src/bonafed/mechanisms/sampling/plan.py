@@ -25,7 +25,7 @@ from bonafed.checks import Floats
 from bonafed.contracts.attendance import Attendance
 from bonafed.economics.contracts import Allocation, Menu
 from bonafed.economics.curves import SpendCurve, cost_curve, virtual_curve
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import expectation
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior

@@ -26,8 +26,7 @@ from bonafed.economics.contracts import (
     step_payments,
 )
 from bonafed.economics.curves import SmoothCurve, unironed_curve
-from bonafed.economics.discrete import FinitePrior, estimate, virtual_costs
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import FinitePrior, estimate, expectation, virtual_costs
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.sampling.menus import solve_scale

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Outcomes
-from bonafed.economics.expectation import expectation
+from bonafed.economics.discrete import expectation
 from bonafed.errors import InvalidValue
 
 _SPAN = 24.0  # width of the lattice in standard deviations,

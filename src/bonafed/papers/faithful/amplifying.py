@@ -68,7 +68,7 @@ class Draws(Section):
 def rows(draws: Draws, _: Results) -> list[Row]:
     """A row for every reading and factor; the last factor, infinity, is left empty."""
     gammas = [*np.geomspace(0.25, 1000.0, draws.points).tolist(), math.inf]
-    listed: list[Row] = []
+    rows: list[Row] = []
     for reading, deviation in READINGS.items():
         example = Example(draws.mean, deviation)
         least = example.noise[0].variance
@@ -81,7 +81,7 @@ def rows(draws: Draws, _: Results) -> list[Row]:
             "best_of_printed_bound": bests[0],
             "best_of_bound": bests[1],
         }
-        listed += [
+        rows += [
             {
                 "reading": reading, "gamma": gamma if math.isfinite(gamma) else None,
                 "loss": float(curve.loss[i]), "loss_se": float(curve.excess_error[i]),
@@ -90,11 +90,11 @@ def rows(draws: Draws, _: Results) -> list[Row]:
             }
             for i, gamma in enumerate(gammas)
         ]  # fmt: skip
-    return listed
+    return rows
 
 
 def readings(table: list[Row]) -> list[str]:
-    """Of the noise."""
+    """The readings of "N(mean, 2)" that a table has."""
     return list(dict.fromkeys(str(row["reading"]) for row in table))
 
 
@@ -106,16 +106,16 @@ _SLIGHTLY = 3.0  # the largest factor that is "slightly larger than 1", on an ax
 
 def fig1a_checks(table: Sequence[Row]) -> list[Check]:
     """The best factors of the loss and of the bound are between 1 and 3."""
-    found = []
+    comparisons = []
     for reading in readings([*table]):
         row = next(row for row in table if row["reading"] == reading)
         for what, column in (("loss", "best_gamma"), ("bound", "best_of_printed_bound")):
             best = Estimate(number(row, column))
-            found += [
+            comparisons += [
                 at_least(f"gamma that is best for the {what}, {reading}", best, 1.0),
                 at_most(f"gamma that is best for the {what}, {reading}", best, _SLIGHTLY),
             ]
-    return found
+    return comparisons
 
 
 FIG1A = Claim(
@@ -141,11 +141,11 @@ _LARGE = 30.0  # a factor that leaves the other agent, of 8 times as many sample
 
 def fig1b_checks(table: Sequence[Row]) -> list[Check]:
     """Learning alone beats the truth; whether it beats every finite factor is what the erratum is about."""
-    found = []
+    comparisons = []
     for reading in readings([*table]):
-        mine = where(table, reading=reading)
-        alone = only(mine, gamma=None)
-        finite = [row for row in mine if row["gamma"] is not None]
+        own_rows = where(table, reading=reading)
+        alone = only(own_rows, gamma=None)
+        finite = [row for row in own_rows if row["gamma"] is not None]
         truth = min(finite, key=lambda row: abs(number(row, "gamma") - 1.0))
         least = min(number(row, "loss") for row in finite)
         gain = number(truth, "loss") - number(alone, "loss")
@@ -153,10 +153,10 @@ def fig1b_checks(table: Sequence[Row]) -> list[Check]:
         joins = estimate(truth, "loss")
         better = Estimate(gain, max(joins.error, number(alone, "loss_se")), joins.seeds)
         for corrected in (False, True):
-            found.append(
+            comparisons.append(
                 at_least(f"loss at gamma 1 less that alone, {reading}", better, 0.0, corrected=corrected)
             )  # Remark 1: an agent that is not typical prefers not to take part
-        found += [
+        comparisons += [
             at_most(f"loss alone above that of the best finite gamma, {reading}", Estimate(passed), 0.0),
             at_least(
                 f"best gamma, {reading}", Estimate(number(alone, "best_gamma")), _LARGE, corrected=True
@@ -166,7 +166,7 @@ def fig1b_checks(table: Sequence[Row]) -> list[Check]:
                 Estimate(passed / gain if gain > 0 else float("inf")), 0.05, corrected=True,
             ),
         ]  # fmt: skip
-    return found
+    return comparisons
 
 
 FIG1B = Claim(
@@ -209,7 +209,7 @@ class Confidence(Draws):
 
 def fig1c_rows(draws: Confidence, _: Results) -> list[Row]:
     """Loss and bounds, which bound it, for every delta, three factors of 10 apart at most."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for reading, deviation in READINGS.items():
         example = Example(draws.mean, deviation)
         loss = manipulation_curve(example, _GAMMA, designs=draws.designs, seed=draws.seed).loss[0]
@@ -222,21 +222,23 @@ def fig1c_rows(draws: Confidence, _: Results) -> list[Row]:
                 float(example.noise[0].variance + bound(example, _GAMMA, way)[0]) for way in ways
             )
             row: Row = {"reading": reading, "delta": delta, "loss": float(loss)}
-            listed.append(row | {"printed_bound": printed, "bound": right})
-    return listed
+            rows.append(row | {"printed_bound": printed, "bound": right})
+    return rows
 
 
 def fig1c_checks(table: Sequence[Row]) -> list[Check]:
     """A tenfold smaller delta moves the bound by less than twofold; at 0.01 it is of the loss's order."""
-    found = []
+    comparisons = []
     for reading in readings([*table]):
-        mine = where(table, reading=reading)
+        own_rows = where(table, reading=reading)
         for kind, column in (("printed", "printed_bound"), ("the proof's", "bound")):
-            grows = max(number(row, column) for row in mine) / min(number(row, column) for row in mine)
+            grows = max(number(row, column) for row in own_rows) / min(
+                number(row, column) for row in own_rows
+            )
             decades = math.log10(_DELTAS[1] / _DELTAS[0])
-            middle = mine[len(mine) // 2]  # of the axis: delta = 0.01
+            middle = own_rows[len(own_rows) // 2]  # of the axis: delta = 0.01
             tight = number(middle, column) / number(middle, "loss")
-            found += [
+            comparisons += [
                 at_most(
                     f"growth of the bound by a tenfold smaller delta, {reading}, {kind} constants",
                     Estimate(grows ** (1 / decades) if grows > 0 else math.nan), 2.0,
@@ -245,7 +247,7 @@ def fig1c_checks(table: Sequence[Row]) -> list[Check]:
                     f"bound over loss at delta 0.01, {reading}, {kind} constants", Estimate(tight), 10.0
                 ),
             ]  # fmt: skip
-    return found
+    return comparisons
 
 
 FIG1C = Claim(

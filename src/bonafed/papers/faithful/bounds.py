@@ -126,19 +126,19 @@ def fig2_rows(bound: Bound, _: Results) -> list[Row]:
     read = dict(zip(alpha.tolist(), alpha.tolist(), strict=True))
     if bound.jumbled:
         read |= dict(zip(alpha[1::2].tolist(), alpha[1::2][::-1].tolist(), strict=True))
-    listed: list[Row] = [{**row, "alpha": read[number(row, "alpha")]} for row in table.to_rows()]
-    return sorted(listed, key=lambda row: (-number(row, "eta2"), number(row, "alpha")))
+    rows: list[Row] = [{**row, "alpha": read[number(row, "alpha")]} for row in table.to_rows()]
+    return sorted(rows, key=lambda row: (-number(row, "eta2"), number(row, "alpha")))
 
 
 def fig2_checks(table: Sequence[Row]) -> list[Check]:
     """Monotone in alpha, and hardly a matter of eta_2."""
-    found = []
+    comparisons = []
     for kind, prefix, corrected in (("printed", "printed_", False), ("corrected", "", True)):
         steps, bounds = f"{prefix}steps", f"{prefix}loss"
         fall = min(_slopes(table, steps), default=0.0)
         rise = max(_slopes(table, bounds), default=0.0)
         if corrected:
-            found += [
+            comparisons += [
                 at_least("least change of T1 = T2 where alpha grows", Estimate(fall), 0.0, corrected=True),
                 at_most(
                     "largest change of the bound where alpha grows", Estimate(rise), 0.0, corrected=True
@@ -147,7 +147,7 @@ def fig2_checks(table: Sequence[Row]) -> list[Check]:
         else:
             most = max(_slopes(table, steps), default=0.0)
             least = min(_slopes(table, bounds), default=0.0)
-            found += [
+            comparisons += [
                 at_most(
                     f"largest change of T1 = T2 where alpha grows, {kind} constants", Estimate(most), 0.0
                 ),
@@ -156,10 +156,10 @@ def fig2_checks(table: Sequence[Row]) -> list[Check]:
                 ),
             ]
         spread = Estimate(_spread(table, bounds))
-        found.append(
+        comparisons.append(
             at_most(f"spread of the bound over eta2, {kind} constants", spread, 0.05, corrected=corrected)
         )
-    return found
+    return comparisons
 
 
 def _slopes(table: Sequence[Row], column: str) -> list[float]:
@@ -211,22 +211,22 @@ def guidelines_rows(bound: Bound, _: Results) -> list[Row]:
         _OPEN: [(largest * s, 1000.0 * s**0.5) for s in np.geomspace(0.01, 1.0, bound.points)],
         _ACCURATE: [(largest, alpha) for alpha in np.geomspace(10.0, 1e6, bound.points)],
     }
-    listed: list[Row] = []
+    rows: list[Row] = []
     for way, points in ways.items():
         if bound.jumbled:
             points = points[::-1]
-        for number_, (step, alpha) in enumerate(points):
+        for point, (step, alpha) in enumerate(points):
             setting = TradeoffSetting(
                 step, bound.dimension, 2**0.5, bound.agents, float(alpha), _BETA, bound.regulariser,
                 bound.smallest, smooth,
             )  # fmt: skip
-            found: Tradeoff = privacy_tradeoff(setting)
-            listed.append({
-                "way": way, "point": number_, "eta2": float(step), "alpha": float(alpha),
-                "steps": found.steps, "bound": found.loss if found.steps else found.start,
-                "start": found.start,
+            reached = privacy_tradeoff(setting)
+            rows.append({
+                "way": way, "point": point, "eta2": float(step), "alpha": float(alpha),
+                "steps": reached.steps, "bound": reached.loss if reached.steps else reached.start,
+                "start": reached.start,
             })  # fmt: skip
-    return listed
+    return rows
 
 
 def guidelines_checks(table: Sequence[Row]) -> list[Check]:
@@ -249,13 +249,13 @@ def guidelines_checks(table: Sequence[Row]) -> list[Check]:
         (at_least, f"{_ACCURATE}: change of steps", change[_ACCURATE]["steps"], 0.0),
         (at_most, f"{_ACCURATE}: bound over that at the beginning", vanishing, 0.001),
     ]
-    found = [
+    comparisons = [
         rule(what, Estimate(value), limit, corrected=corrected)
         for corrected in (False, True)
         for rule, what, value, limit in compared
     ]
     return [
-        *found,
+        *comparisons,
         at_least(f"{_PRIVATE}: bound at the end over that half way", Estimate(grows), 10.0),
         within(
             f"{_PRIVATE}: bound at the end over B, where no step is taken",
@@ -303,7 +303,7 @@ class Joining(Section):
 
 def remark1_rows(joining: Joining, _: Results) -> list[Row]:
     """The risk bounds (13) alone and (14) in the federation, for a typical agent and others."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for unlike in (0.0, joining.apart / 2, joining.apart):
         for samples in joining.samples:
             counts = np.array([samples, *[float(joining.each)] * joining.others])
@@ -312,11 +312,11 @@ def remark1_rows(joining: Joining, _: Results) -> list[Row]:
             kinds = np.array([own, *[typical] * joining.others])
             population = AgentPopulation(counts / counts.sum(), counts, kinds, 2**0.5, 10, 0.1, 0.05)
             alone, joined = (float(risk(population)[0]) for risk in (local_risk, federated_risk))
-            listed.append({
+            rows.append({
                 "unlike": unlike, "samples": samples, "alone": alone, "together": joined,
                 "gained_by_joining": alone - joined,
             })  # fmt: skip
-    return listed
+    return rows
 
 
 def remark1_checks(table: Sequence[Row]) -> list[Check]:
@@ -361,7 +361,7 @@ class Crowds(Section):
 
 def many_agents_rows(crowds: Crowds, _: Results) -> list[Row]:
     """(19), local minus federated, and its first term, which a federation of equals would have."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for size in crowds.agents:
         k = round(size)
         own = np.eye(10)[np.arange(k) % 10]
@@ -374,11 +374,11 @@ def many_agents_rows(crowds: Crowds, _: Results) -> list[Row]:
             )
             for kinds in (np.full((k, 10), 0.1), unlike)
         ]
-        listed.append({"agents": k, "noise_term": terms[0], "advantage": terms[1]})
+        rows.append({"agents": k, "noise_term": terms[0], "advantage": terms[1]})
     if crowds.turned:
-        sizes = [row["agents"] for row in listed]
-        listed = [{**row, "agents": k} for row, k in zip(listed[::-1], sizes, strict=True)]
-    return listed
+        sizes = [row["agents"] for row in rows]
+        rows = [{**row, "agents": k} for row, k in zip(rows[::-1], sizes, strict=True)]
+    return rows
 
 
 def many_agents_checks(table: Sequence[Row]) -> list[Check]:

@@ -121,7 +121,7 @@ class BySamples(Comparison):
 
     @property
     def lines(self) -> Lines:
-        """The curves."""
+        """The curves to draw, and the axis that they are drawn over."""
         return Lines("samples", self.sizes, self.schemes, lambda case, x: replace(case, samples=round(x)))
 
 
@@ -135,7 +135,7 @@ class ByHeterogeneity(Comparison):
 
     @property
     def lines(self) -> Lines:
-        """The curves."""
+        """The curves to draw, and the axis that they are drawn over."""
         return Lines("delta", self.deltas, self.schemes, lambda case, x: replace(case, delta=x))
 
 
@@ -151,7 +151,7 @@ class ByPrivacy(Agents):
 
     @property
     def lines(self) -> Lines:
-        """The curves."""
+        """The curves to draw, and the axis that they are drawn over."""
         schemes = {
             f"T2 = {steps}, mu {mu:g}": replace(case, regulariser=mu)
             for mu in self.regularisers
@@ -218,7 +218,7 @@ def _pays(case: Case) -> bool:
 
 
 def cells(settings: Any) -> dict[Case, Cell]:
-    """What is computed."""
+    """The cells of all cases, and of those that they are compared with."""
     return {case: cell_of(case) for case in settings.lines.all_cases(settings.seeds)}
 
 
@@ -240,17 +240,17 @@ def table(
     """
 
     def rows(settings: Any, results: Results) -> list[Row]:
-        found = measured(settings, {case: Outcome(**result) for case, result in results.items()})
-        others = {slug(other): _named(found, other) for other in less}
+        curves = measured(settings, {case: Outcome(**result) for case, result in results.items()})
+        others = {slug(other): _named(curves, other) for other in less}
         lines: Lines = settings.lines
         listed: list[Row] = []
-        for curve, points in found.items():
+        for curve, points in curves.items():
             for j, x in enumerate(lines.at):
                 row: Row = {"curve": curve, lines.axis: x}
                 for column in columns:
                     named = {column: _seeds(points, column)}
                     for other, of in others.items():
-                        named[f"{column}_less_{other}"] = named[column] - _seeds(found[of], column)
+                        named[f"{column}_less_{other}"] = named[column] - _seeds(curves[of], column)
                     if since_before:
                         start = named[column][:1]
                         named[f"{column}_since_before"] = np.diff(named[column], axis=0, prepend=start)
@@ -269,8 +269,8 @@ def _seeds(points: Sequence[Sequence[Mapping[str, float]]], column: str) -> Floa
     return np.array([[seed[column] for seed in point] for point in points])
 
 
-def _named(found: Iterable[str], beginning: str) -> str:
-    matching = [name for name in found if name.startswith(beginning)]
+def _named(curves: Iterable[str], beginning: str) -> str:
+    matching = [name for name in curves if name.startswith(beginning)]
     return beginning if beginning in matching else matching[-1]
 
 
@@ -299,18 +299,18 @@ def measured(settings: Any, outcomes: Mapping[Case, Outcome]) -> dict[str, list[
 
 def _quantities(case: Case, outcomes: Mapping[Case, Outcome]) -> dict[str, float]:
     """Means over the agents of one case."""
-    found = outcomes[case]
-    paid = float(np.mean(found.payment))
+    result = outcomes[case]
+    paid = float(np.mean(result.payment))
     quantities = {
-        "loss": float(np.mean(found.loss)),  # on the training samples, regulariser included
-        "overall": float(np.mean(found.overall)),  # the same plus the payment
-        "test_loss": float(np.mean(found.test_loss)),  # on fresh samples, without regulariser
-        "test_overall": float(np.mean(found.test_loss)) + paid,
-        "accuracy": float(np.mean(found.accuracy)),  # on fresh samples
-        "collected": float(np.sum(found.payment)),  # of all agents; below 0 the server pays
+        "loss": float(np.mean(result.loss)),  # on the training samples, regulariser included
+        "overall": float(np.mean(result.overall)),  # the same plus the payment
+        "test_loss": float(np.mean(result.test_loss)),  # on fresh samples, without regulariser
+        "test_overall": float(np.mean(result.test_loss)) + paid,
+        "accuracy": float(np.mean(result.accuracy)),  # on fresh samples
+        "collected": float(np.sum(result.payment)),  # of all agents; below 0 the server pays
     }
     if _pays(case):
-        off = np.abs(np.subtract(found.payment, outcomes[exact_twin(case)].payment))
+        off = np.abs(np.subtract(result.payment, outcomes[exact_twin(case)].payment))
         quantities |= {"error": float(off.mean()), "error_sd": float(off.std(ddof=1))}  # over the agents
     return quantities
 
@@ -325,12 +325,12 @@ def curve(rows: Sequence[Row], name: str) -> list[Row]:
 
 def names(rows: Sequence[Row], beginning: str = "") -> list[str]:
     """The curves of a table whose names begin so."""
-    found = dict.fromkeys(str(row["curve"]) for row in rows)
-    return [name for name in found if name.startswith(beginning)]
+    curves = dict.fromkeys(str(row["curve"]) for row in rows)
+    return [name for name in curves if name.startswith(beginning)]
 
 
 def axis_of(rows: Sequence[Row]) -> str:
-    """What varies."""
+    """The column with what varies along the curves."""
     return list(rows[0])[1]
 
 
@@ -346,8 +346,10 @@ def over(above: Estimate, below: Estimate) -> Estimate:
 def break_even(rows: Sequence[Row], joining: str = FFL, alone: str = LOCAL) -> float | None:
     """Where the expected loss with payment first passes that of learning alone; None if it never does."""
     x = [number(row, axis_of(rows)) for row in curve(rows, joining)]
-    mine, other = ([number(row, "test_overall") for row in curve(rows, name)] for name in (joining, alone))
-    gap = np.subtract(mine, other)
+    joined, other = (
+        [number(row, "test_overall") for row in curve(rows, name)] for name in (joining, alone)
+    )
+    gap = np.subtract(joined, other)
     crossings = np.flatnonzero((gap[:-1] <= 0) & (gap[1:] > 0))
     if not crossings.size:
         return None

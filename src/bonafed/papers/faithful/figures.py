@@ -70,14 +70,14 @@ def accuracy_figure(rows: Sequence[Row]) -> Figure:
 def profit_figure(rows: Sequence[Row]) -> Figure:
     """How far FFL is above local learning: in accuracy, and in expected loss with payment."""
     figure = sheet(9, 3.8)
-    mine = curve(rows, FFL)
-    x = [number(row, "delta") for row in mine]
+    own_rows = curve(rows, FFL)
+    x = [number(row, "delta") for row in own_rows]
     for panel, column, scale, label in zip(
         figure.subplots(1, 2), ("accuracy_less_local", "test_overall_less_local"), (100, 1),
         ("accuracy of FFL less local's, points", "overall loss of FFL less local's, nats"),
         strict=True,
     ):  # fmt: skip
-        y, error = ([scale * number(row, part) for row in mine] for part in (column, f"{column}_se"))
+        y, error = ([scale * number(row, part) for row in own_rows] for part in (column, f"{column}_se"))
         panel.errorbar(x, y, error, color=BLUE, marker="o", ms=4, lw=1.5, capsize=2)
         panel.axhline(0, color="black", lw=0.8)
         panel.set(xlabel=_AXES["delta"], ylabel=label)
@@ -110,9 +110,9 @@ def tradeoff_figure(table: Sequence[Row]) -> Figure:
     etas = list(dict.fromkeys(number(row, "eta2") for row in table))
     for name, colour, prefix in (("printed", RED, "printed_"), ("corrected", BLUE, "")):
         for i, eta in enumerate(etas):
-            mine, style = where(table, eta2=eta), STYLES[i % len(STYLES)]
-            alpha = [number(row, "alpha") for row in mine]
-            turns, bound = ([number(row, prefix + part) for row in mine] for part in ("steps", "loss"))
+            own_rows, style = where(table, eta2=eta), STYLES[i % len(STYLES)]
+            alpha = [number(row, "alpha") for row in own_rows]
+            turns, bound = ([number(row, prefix + part) for row in own_rows] for part in ("steps", "loss"))
             steps.plot(alpha, turns, style, color=colour, lw=1.6, label=f"{name}, eta2 {eta:.3g}")
             loss.plot(alpha, bound, style, color=colour, lw=1.6, label=None if i else f"{name}, all eta2")
     steps.set(title="Steps", ylabel="T1 = T2")
@@ -138,13 +138,13 @@ def manipulation_figure(rows: Sequence[Row]) -> Figure:
         strict=True,
     ):
         for reading, colour, style in zip(readings, (BLUE, RED), STYLES, strict=False):
-            mine = where(rows, reading=reading)
-            finite = [row for row in mine if math.isfinite(number(row, "gamma"))]
+            own_rows = where(rows, reading=reading)
+            finite = [row for row in own_rows if math.isfinite(number(row, "gamma"))]
             x, y = ([number(row, name) for row in finite] for name in ("gamma", part))
             panel.plot(x, y, style, color=colour, lw=1.7, label=reading)
             best = int(np.argmin(y))
             panel.plot([x[best]], [y[best]], "o", color=colour)
-            alone = [number(row, part) for row in mine if row["gamma"] is None]
+            alone = [number(row, part) for row in own_rows if row["gamma"] is None]
             panel.axhline(alone[0], color=colour, ls=":", lw=1)
         panel.axvline(1, color=GREY, lw=0.8)
         panel.set_title(label, fontsize=10)
@@ -168,10 +168,10 @@ def confidence_figure(rows: Sequence[Row]) -> Figure:
     for reading, colour in zip(
         dict.fromkeys(str(row["reading"]) for row in rows), (BLUE, RED), strict=False
     ):
-        mine = where(rows, reading=reading)
-        x = [number(row, "delta") for row in mine]
+        own_rows = where(rows, reading=reading)
+        x = [number(row, "delta") for row in own_rows]
         for part, style in (("bound", "-"), ("loss", "--")):
-            y = [number(row, part) for row in mine]
+            y = [number(row, part) for row in own_rows]
             panel.plot(x, y, style, color=colour, lw=1.7, label=f"{part}, {reading}")
     panel.set(
         xscale="log", ylim=(0, None), xlabel="delta, probability that the bound fails",
@@ -185,7 +185,7 @@ def minimisers_figure(rows: Sequence[Row]) -> Figure:
     """The gammas that are best for the loss, and for the bound on it."""
     figure = sheet(7.4, 3.6)
     panel = figure.subplots()
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     parts = {
         "best_gamma": "of the loss",
         "best_of_printed_bound": "of the bound, printed constants",
@@ -193,8 +193,8 @@ def minimisers_figure(rows: Sequence[Row]) -> Figure:
     }
     for (column, label), colour, mark in zip(parts.items(), COLOURS, _MARKS, strict=False):
         values = [number(row, column) for row in rows]
-        panel.plot(values, places, mark, color=colour, ms=8, label=label)
-    panel.set_yticks(places, [f"mean {row['mean']}, {row['reading']}" for row in rows])
+        panel.plot(values, positions, mark, color=colour, ms=8, label=label)
+    panel.set_yticks(positions, [f"mean {row['mean']}, {row['reading']}" for row in rows])
     panel.set(xscale="log", xlabel="best gamma", ylim=(-0.5, len(rows) - 0.5))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.axvline(1, color=GREY, lw=0.8)
@@ -207,8 +207,8 @@ def joining_figure(rows: Sequence[Row]) -> Figure:
     figure = sheet(6.4, 4.2)
     panel = figure.subplots()
     for unlike, look in zip(dict.fromkeys(row["unlike"] for row in rows), _PLAIN, strict=False):
-        mine = where(rows, unlike=unlike)
-        x, y = ([number(row, name) for row in mine] for name in ("samples", "gained_by_joining"))
+        own_rows = where(rows, unlike=unlike)
+        x, y = ([number(row, name) for row in own_rows] for name in ("samples", "gained_by_joining"))
         panel.plot(x, y, color=look[0], marker=look[1], ms=5, label=f"Delta {unlike:g}")
     panel.axhline(0, color="black", lw=0.8)
     panel.set(xscale="log", xlabel="samples of the agent", ylabel="risk bound alone less joining's, nats")
@@ -251,8 +251,8 @@ def guidelines_figure(rows: Sequence[Row]) -> Figure:
     ways = list(dict.fromkeys(str(row["way"]) for row in rows))
     for column, line in zip(("steps", "bound"), figure.subplots(2, 3), strict=True):
         for panel, way in zip(line, ways, strict=True):
-            mine = where(rows, way=way)
-            x, y = ([number(row, name) for row in mine] for name in ("alpha", column))
+            own_rows = where(rows, way=way)
+            x, y = ([number(row, name) for row in own_rows] for name in ("alpha", column))
             panel.plot(x, y, color=BLUE, marker="o", ms=3)
             panel.set(xscale="log", xlabel=_AXES["alpha"], title=way)
             panel.set_ylabel("T1 = T2" if column == "steps" else "bound on |E P - VCG|, nats")
@@ -270,9 +270,11 @@ def _line(
     axes: Axes, rows: Sequence[Row], name: str, part: str, look: tuple[str, str], style: str = "-",
     scale: float = 1.0,
 ) -> None:  # fmt: skip
-    mine = curve(rows, name)
-    x = [number(row, axis_of(rows)) for row in mine]
-    y, error = (np.array([scale * number(row, column) for row in mine]) for column in (part, f"{part}_se"))
+    own_rows = curve(rows, name)
+    x = [number(row, axis_of(rows)) for row in own_rows]
+    y, error = (
+        np.array([scale * number(row, column) for row in own_rows]) for column in (part, f"{part}_se")
+    )
     shown = np.where(y == 0, np.nan, y)  # exact payments have no place on a logarithmic axis
     axes.errorbar(
         x, shown, error, ls=style, color=look[0], lw=1.5, elinewidth=0.8, capsize=2,

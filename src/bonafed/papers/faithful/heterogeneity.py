@@ -134,7 +134,7 @@ _NO_IMPACT = 0.25  # of what local learning changes by
 def heterogeneity_checks(rows: Sequence[Row]) -> list[Check]:
     """From the least Delta to the largest FFL and DP-FFL change by a quarter of local learning at most."""
     local = curve(rows, LOCAL)[-1]
-    found = []
+    comparisons = []
     for column, what in (("test_loss", "expected loss"), ("test_overall", "expected loss with payment")):
         theirs = estimate(local, f"{column}_since_first")
         for name in (FFL, *names(rows, PRIVATE)):
@@ -142,10 +142,10 @@ def heterogeneity_checks(rows: Sequence[Row]) -> list[Check]:
             share = over(change._replace(value=abs(change.value)), theirs._replace(value=abs(theirs.value)))
             words = f"change of {name}'s {what} with Delta, over local learning's"
             if column == "test_overall" or name == FFL:
-                found.append(at_most(words, share, _NO_IMPACT))
+                comparisons.append(at_most(words, share, _NO_IMPACT))
             if column == "test_loss" and name == FFL:
-                found.append(at_most(words, share, _NO_IMPACT, corrected=True))
-    return found
+                comparisons.append(at_most(words, share, _NO_IMPACT, corrected=True))
+    return comparisons
 
 
 HETEROGENEITY = heterogeneity_claim(
@@ -207,7 +207,7 @@ def remark2_rows(settings: ByHeterogeneity, results: Results) -> list[Row]:
     """What agent 3 gains by each factor, on its training loss: under FedAvg, and with payments."""
     lines = settings.lines
     cases = dict(zip(lines.schemes, lines.cases(settings.seeds), strict=True))
-    listed: list[Row] = []
+    rows: list[Row] = []
     for name, points in cases.items():
         if not name.startswith(MANIPULATED):
             continue
@@ -220,20 +220,20 @@ def remark2_rows(settings: ByHeterogeneity, results: Results) -> list[Row]:
             if settings.exchanged == "schemes":
                 plain, paid = paid, plain
             row: Row = {"curve": name, "delta": delta}
-            listed.append(row | over_seeds("gain_plain", plain) | over_seeds("gain_paid", paid))
-    return listed
+            rows.append(row | over_seeds("gain_plain", plain) | over_seeds("gain_paid", paid))
+    return rows
 
 
 def remark2_checks(table: Sequence[Row]) -> list[Check]:
     """With payments no factor gains at any Delta; without them some does, the more the larger Delta is."""
-    found = []
+    comparisons = []
     for row in table:
         at = f"{row['curve']}, Delta {row['delta']:g}"
-        found += [
+        comparisons += [
             at_most(f"gain with payments, {at}", estimate(row, "gain_paid"), 0.0),
             at_least(f"gain under FedAvg, {at}", estimate(row, "gain_plain"), 0.0),
         ]
-    return found
+    return comparisons
 
 
 REMARK2 = heterogeneity_claim(

@@ -90,7 +90,7 @@ class Example:
 
     @property
     def weight(self) -> float:
-        """p_1."""
+        """The weight p_1 of agent 1, its share of all samples."""
         return self.counts[0] / sum(self.counts)
 
     @property
@@ -168,16 +168,16 @@ def _at(example: Example, gamma: float, first: Floats, second: Floats) -> tuple[
     """(designs,) of (1) and of (2) for one factor."""
     # only the ratio of the two weights matters; this form has its limit, gamma = infinity, in it
     own, other = (1.0, 0.0) if math.isinf(gamma) else (gamma / (1 + gamma), 1 / (1 + gamma))
-    mine, theirs = example.noise
+    first_noise, second_noise = example.noise
     inverse = np.linalg.inv(own * first + other * second)
-    gap = np.array([theirs.mean - mine.mean, 0.0])  # the lines differ in the intercept only
+    gap = np.array([second_noise.mean - first_noise.mean, 0.0])  # the lines differ in the intercept only
     bias = other * np.einsum("nij,njk,k->ni", inverse, second, gap)
-    spread = own**2 * mine.variance * first + other**2 * theirs.variance * second
+    spread = own**2 * first_noise.variance * first + other**2 * second_noise.variance * second
     covariance = inverse @ spread @ inverse + bias[:, :, None] * bias[:, None, :]
     risk = np.einsum("ij,nji->n", _SECOND_MOMENT, covariance)
     moment = first / example.counts[0]
     overfit = own * np.einsum("nij,nji->n", moment, inverse)  # how far the line follows agent 1's noise
-    training = mine.variance * (1 - 2 * overfit) + np.einsum("nij,nji->n", moment, covariance)
+    training = first_noise.variance * (1 - 2 * overfit) + np.einsum("nij,nji->n", moment, covariance)
     return risk, training
 
 

@@ -47,24 +47,24 @@ def fig5a_checks(rows: Sequence[Row]) -> list[Check]:
     """
     all_names = names(rows)
     finished = all_names[-1].partition(", ")[2]
-    found = []
+    comparisons = []
     for name in all_names:
         last = curve(rows, name)[-1]
         for column, what in (("error", "mean"), ("error_sd", "standard deviation")):
             change = estimate(last, f"{column}_since_first")
             words = f"change of the {what} of |P - VCG| with alpha, {name}"
-            found.append(at_most(words, change, 0.0))
+            comparisons.append(at_most(words, change, 0.0))
             if name.endswith(finished):
-                found.append(at_most(words, change, 0.0, corrected=True))
+                comparisons.append(at_most(words, change, 0.0, corrected=True))
     for name in all_names:
         points = curve(rows, name)
         for before, after in pairwise(points):
             step = estimate(after, "error_since_before")
             words = f"change of the mean from alpha {before['alpha']:g} to {after['alpha']:g}, {name}"
-            found.append(at_most(words, step, 0.0))
+            comparisons.append(at_most(words, step, 0.0))
             if name.endswith(finished):
-                found.append(at_most(words, step, 0.0, corrected=True))
-    return found
+                comparisons.append(at_most(words, step, 0.0, corrected=True))
+    return comparisons
 
 
 FIG5A = payment_claim(
@@ -89,7 +89,7 @@ FIG5A = payment_claim(
 
 def small_steps_checks(rows: Sequence[Row]) -> list[Check]:
     """At the least alpha the fewest steps have the least error, for every mu."""
-    found = []
+    comparisons = []
     for mu in dict.fromkeys(name.partition(", ")[2] for name in names(rows)):
         few, *more = (name for name in names(rows) if name.endswith(mu))
         least = curve(rows, few)[0]
@@ -97,8 +97,8 @@ def small_steps_checks(rows: Sequence[Row]) -> list[Check]:
             row = curve(rows, name)[0]
             ratio = over(estimate(least, "error"), estimate(row, "error"))
             what = f"error of {few} over that of {name}, alpha {row['alpha']:g}"
-            found.append(at_most(what, ratio, 1.0))
-    return found
+            comparisons.append(at_most(what, ratio, 1.0))
+    return comparisons
 
 
 SMALL_STEPS = payment_claim(
@@ -122,16 +122,16 @@ SMALL_STEPS = payment_claim(
 def fig5b_checks(rows: Sequence[Row]) -> list[Check]:
     """More clusters, less error; from four on, less than half of that of two."""
     points = curve(rows, "no noise")
-    found = []
+    comparisons = []
     for before, after in pairwise(points):
         change = estimate(after, "error_since_before")
         words = f"change of the error from L = {before['clusters']:.0f} to {after['clusters']:.0f}"
-        found.append(at_most(words, change, 0.0))
+        comparisons.append(at_most(words, change, 0.0))
     for row in points:
         if number(row, "clusters") >= 4:
             share = over(estimate(row, "error"), estimate(points[0], "error"))
-            found.append(at_most(f"error at L = {row['clusters']:.0f} over that at 2", share, _SMALL))
-    return found
+            comparisons.append(at_most(f"error at L = {row['clusters']:.0f} over that at 2", share, _SMALL))
+    return comparisons
 
 
 FIG5B = payment_claim(
@@ -156,14 +156,14 @@ FIG5B = payment_claim(
 
 def private_clusters_checks(rows: Sequence[Row]) -> list[Check]:
     """From four clusters on, less than half of the error of two."""
-    found = []
+    comparisons = []
     for name in names(rows, PRIVATE):
         first, *rest = curve(rows, name)
         for row in [row for row in rest if number(row, "clusters") >= 4] or rest:
             share = over(estimate(row, "error"), estimate(first, "error"))
             what = f"error at L = {row['clusters']:.0f} over that at 2, {name}"
-            found.append(at_most(what, share, _SMALL))
-    return found
+            comparisons.append(at_most(what, share, _SMALL))
+    return comparisons
 
 
 PRIVATE_CLUSTERS = payment_claim(

@@ -58,16 +58,18 @@ more_samples_claim = partial(Claim, paper="faithful", presets=BY_SAMPLES, cells=
 
 def fig3a_checks(rows: Sequence[Row]) -> list[Check]:
     """FFL is below manipulated FedAvg and local learning at every n."""
-    found = []
+    comparisons = []
     for name in names(rows, MANIPULATED):
         for row in curve(rows, name):
             for column, what in (("loss", "global loss"), ("test_loss", "expected loss")):
                 above = estimate(row, f"{column}_less_ffl")
-                found.append(at_least(f"{what} of {name} less FFL's, n {row['samples']:.0f}", above, 0.0))
+                comparisons.append(
+                    at_least(f"{what} of {name} less FFL's, n {row['samples']:.0f}", above, 0.0)
+                )
     for row in curve(rows, FFL):
         what = f"FFL's expected loss with payment less local learning's, n {row['samples']:.0f}"
-        found.append(at_most(what, estimate(row, "test_overall_less_local"), 0.0))
-    return found
+        comparisons.append(at_most(what, estimate(row, "test_overall_less_local"), 0.0))
+    return comparisons
 
 
 FIG3A = more_samples_claim(
@@ -126,14 +128,16 @@ def samples_checks(rows: Sequence[Row]) -> list[Check]:
     What a benchmark has caught up with FFL is its own change less FFL's.
     """
     last = curve(rows, FFL)[-1]
-    found = []
+    comparisons = []
     for other in (LOCAL, MANIPULATED):
         beginning = other.split()[0]
         for column, what, sign in (("accuracy", "accuracy", 1), ("test_loss", "expected loss", -1)):
             ahead = estimate(last, f"{column}_less_{beginning}_since_first")
             change = ahead._replace(value=sign * ahead.value)
-            found.append(at_most(f"gain of FFL by more samples less that of {other}: {what}", change, 0.0))
-    return found
+            comparisons.append(
+                at_most(f"gain of FFL by more samples less that of {other}: {what}", change, 0.0)
+            )
+    return comparisons
 
 
 SAMPLES = more_samples_claim(

@@ -99,7 +99,7 @@ SMOKE = Accuracy(
 )  # fmt: skip
 
 
-class Place(NamedTuple):
+class AccuracyPoint(NamedTuple):
     """Where a cell stands in the grid."""
 
     mechanism: str
@@ -108,34 +108,34 @@ class Place(NamedTuple):
     seed: int
 
 
-def cells(settings: Accuracy) -> dict[Place, Cell]:
+def cells(settings: Accuracy) -> dict[AccuracyPoint, Cell]:
     """All combinations, seed by seed."""
     small_ones = settings.money if settings.sums != "large" else ()
     sums = small_ones if settings.sums == "small" else (*small_ones, 0.0)
-    places = [
-        Place(mechanism, money, s, seed)
+    points = [
+        AccuracyPoint(mechanism, money, s, seed)
         for seed in settings.all_seeds
         for s in settings.similarity
         for money in sums
         for mechanism in settings.mechanisms
     ]
-    return {place: _cell(settings, place) for place in places}
+    return {point: _cell(settings, point) for point in points}
 
 
-def _cell(settings: Accuracy, place: Place) -> Cell:
-    name = f"jsam s {place.similarity:g}, money {place.money:g}, {place.mechanism}, seed {place.seed}"
-    cell = run_cell(name, tables(settings, place), weight=settings.rounds * settings.clients_per_round)
+def _cell(settings: Accuracy, point: AccuracyPoint) -> Cell:
+    name = f"jsam s {point.similarity:g}, money {point.money:g}, {point.mechanism}, seed {point.seed}"
+    cell = run_cell(name, tables(settings, point), weight=settings.rounds * settings.clients_per_round)
     return replace(cell, compute=train_from_drawn_weights) if settings.model == "softmax" else cell
 
 
-def tables(settings: Accuracy, place: Place) -> JSONObject:
+def tables(settings: Accuracy, point: AccuracyPoint) -> JSONObject:
     """The config of a run."""
-    scheme, share = SCHEMES[place.mechanism]
+    scheme, share = SCHEMES[point.mechanism]
     own: JSONObject = {
         "prior": "uniform:0,1",
         "scheme": scheme,
-        "budget": place.money or settings.part * LARGE_SUMS[place.mechanism],
-        "cost_seed": place.seed,
+        "budget": point.money or settings.part * LARGE_SUMS[point.mechanism],
+        "cost_seed": point.seed,
         "clip": settings.clip,
         "delta": settings.delta,
         "clients_per_round": settings.clients_per_round,
@@ -148,7 +148,7 @@ def tables(settings: Accuracy, place: Place) -> JSONObject:
         own["members"] = max(1, round(share * settings.clients))
     return {
         "data": {"name": settings.data},
-        "partition": {"kind": "similarity", "clients": settings.clients, "s": place.similarity},
+        "partition": {"kind": "similarity", "clients": settings.clients, "s": point.similarity},
         "model": {"name": settings.model},
         "training": {
             "rounds": settings.rounds,
@@ -157,7 +157,7 @@ def tables(settings: Accuracy, place: Place) -> JSONObject:
             "steps": 1,
         },
         "jsam": own,
-        "run": {"seed": place.seed, "evaluate_every": settings.rounds, "checkpoint_every": settings.rounds},
+        "run": {"seed": point.seed, "evaluate_every": settings.rounds, "checkpoint_every": settings.rounds},
     }
 
 
@@ -166,44 +166,44 @@ def tables(settings: Accuracy, place: Place) -> JSONObject:
 
 def rows(settings: Accuracy, results: Results) -> list[Row]:
     """Accuracy and differences to the other mechanisms of the same seed, by s, money and mechanism."""
-    found = _read(results, settings.read)
-    groups: dict[tuple[float, float, str], list[Place]] = {}
-    for place in found:
-        groups.setdefault((place.similarity, place.money, place.mechanism), []).append(place)
-    return [_row(places, found) for places in groups.values()]
+    by_point = _read(results, settings.read)
+    groups: dict[tuple[float, float, str], list[AccuracyPoint]] = {}
+    for point in by_point:
+        groups.setdefault((point.similarity, point.money, point.mechanism), []).append(point)
+    return [_row(points, by_point) for points in groups.values()]
 
 
-def _read(results: Results, how: str) -> dict[Place, JSONObject]:
+def _read(results: Results, how: str) -> dict[AccuracyPoint, JSONObject]:
     """Every mechanism's runs; in a control, some mechanism's under another's name."""
     exchanged = {"JSAM": "USBM", "USBM": "JSAM", "JSAM-CI": "BBM", "BBM": "JSAM-CI"}
     names = {
         "as they are": {}, "exchanged": exchanged, "one for all": dict.fromkeys(SCHEMES, "USBM"),
     }[how]  # fmt: skip
     return {
-        place: results[place._replace(mechanism=names.get(place.mechanism, place.mechanism))]
-        for place in results
+        point: results[point._replace(mechanism=names.get(point.mechanism, point.mechanism))]
+        for point in results
     }
 
 
-def _row(places: Sequence[Place], results: Mapping[Place, JSONObject]) -> Row:
+def _row(points: Sequence[AccuracyPoint], results: Mapping[AccuracyPoint, JSONObject]) -> Row:
     """`over_...` are differences in accuracy, seed by seed."""
 
     def accuracy(mechanism: str) -> list[float]:
-        return [results[place._replace(mechanism=mechanism)]["test_accuracy"] for place in places]
+        return [results[point._replace(mechanism=mechanism)]["test_accuracy"] for point in points]
 
-    first = places[0]
-    facts = [results[place]["statement"]["facts"] for place in places]
-    there = {place.mechanism for place in results}
-    mine = np.array(accuracy(first.mechanism))
+    first = points[0]
+    facts = [results[point]["statement"]["facts"] for point in points]
+    there = {point.mechanism for point in results}
+    own = np.array(accuracy(first.mechanism))
     row: Row = {
         "s": first.similarity,
         "sums": "large" if first.money == 0 else "small",
-        "money": fmean(results[place]["spend"] for place in places),
+        "money": fmean(results[point]["spend"] for point in points),
         "mechanism": first.mechanism,
         "selected": fmean(fact["clients_selected"] for fact in facts),
         "largest_epsilon": max(max(fact["epsilon_sold"]) for fact in facts),
-        **over_seeds("accuracy", mine.tolist()),
-        **over_seeds("deviation", np.abs(mine - mine.mean()).tolist()),  # from the mean of the seeds
+        **over_seeds("accuracy", own.tolist()),
+        **over_seeds("deviation", np.abs(own - own.mean()).tolist()),  # from the mean of the seeds
     }
     others = {
         "usbm": [["USBM"]],
@@ -215,9 +215,9 @@ def _row(places: Sequence[Place], results: Mapping[Place, JSONObject]) -> Row:
         known = [names for names in choices if set(names) <= there]
         if known and len(known) == len(choices):
             each = np.array([np.mean([accuracy(name) for name in names], axis=0) for names in known])
-            row |= over_seeds(f"over_{label}", (mine - each.max(0)).tolist())
+            row |= over_seeds(f"over_{label}", (own - each.max(0)).tolist())
     if "JSAM-CI" in there:
-        row |= over_seeds("ahead_of_ci", (mine > accuracy("JSAM-CI")).astype(float).tolist())
+        row |= over_seeds("ahead_of_ci", (own > accuracy("JSAM-CI")).astype(float).tolist())
     return row
 
 

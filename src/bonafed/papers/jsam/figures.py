@@ -72,13 +72,20 @@ def cost_shares_figure(table: Sequence[Row]) -> Figure:
     parts = (("As planned: epsilon v", "planned"), ("As paid", "paid"))
     for panel, (title, part) in zip(panels, parts, strict=True):
         for k, eta in enumerate(dict.fromkeys(number(row, "eta") for row in table)):
-            mine = where(table, eta=eta)
-            label = f"eta {eta:.3g}, {number(mine[0], 'selected'):.0f} clients on average"
-            share = _column(mine, part)
+            own_rows = where(table, eta=eta)
+            label = f"eta {eta:.3g}, {number(own_rows[0], 'selected'):.0f} clients on average"
+            share = _column(own_rows, part)
             share[share <= 0] = np.nan  # never selected: not drawn
             colour, style = COLOURS[k % len(COLOURS)], STYLES[k % len(STYLES)]
             panel.plot(
-                _column(mine, "rank"), share, style, color=colour, marker="o", ms=2.5, lw=1.2, label=label
+                _column(own_rows, "rank"),
+                share,
+                style,
+                color=colour,
+                marker="o",
+                ms=2.5,
+                lw=1.2,
+                label=label,
             )
         panel.set(xscale="log", yscale="log", title=title, xlabel="client, least sensitive first")
         panel.set_ylim(1e-4, 1.0)
@@ -95,12 +102,14 @@ def mechanisms_figure(table: Sequence[Row]) -> Figure:
     left, right = figure.subplots(1, 2)
     first = where(table, mechanism="JSAM")
     for k, name in enumerate(dict.fromkeys(str(row["mechanism"]) for row in table)):
-        mine, style = where(table, mechanism=name), _SHOWN[name][0]
+        own_rows, style = where(table, mechanism=name), _SHOWN[name][0]
         left.plot(
-            _column(mine, "money"), _column(mine, "loss"), style,
+            _column(own_rows, "money"), _column(own_rows, "loss"), style,
             color=COLOURS[k], lw=1.6, label=name, zorder=3 if k == 0 else 2,
         )  # fmt: skip
-        right.plot(_column(first, "money"), 100 * _column(mine, "excess"), style, color=COLOURS[k], lw=1.6)
+        right.plot(
+            _column(first, "money"), 100 * _column(own_rows, "excess"), style, color=COLOURS[k], lw=1.6
+        )
     left.set(xscale="log", xlabel="expected money", ylabel="bound on the training loss")
     left.set_ylim(0, 1.5 * float(_column(first, "loss").max()))
     left.set_title("What the money buys")
@@ -121,11 +130,12 @@ def accuracy_figure(table: Sequence[Row]) -> Figure:
     panels = picture.subplots(1, len(levels), sharey=True, squeeze=False)[0]
     for axes, s in zip(panels, levels, strict=True):
         for colour, name in zip(COLOURS, _SHOWN, strict=False):
-            mine = where(shown, s=s, mechanism=name)
-            mine.sort(key=lambda row: number(row, "money"))
+            own_rows = where(shown, s=s, mechanism=name)
+            own_rows.sort(key=lambda row: number(row, "money"))
             style, marker = _SHOWN[name]
             axes.errorbar(
-                _column(mine, "money"), 100 * _column(mine, "accuracy"), 100 * _column(mine, "accuracy_se"),
+                _column(own_rows, "money"), 100 * _column(own_rows, "accuracy"),
+                100 * _column(own_rows, "accuracy_se"),
                 color=colour, ls=style, lw=1.4, capsize=2, marker=marker, ms=4, label=name,
             )  # fmt: skip
         axes.set(xlabel="money paid", title=f"s = {s:g} %", xscale="log" if large else "linear")
@@ -156,11 +166,13 @@ def selection_figure(table: Sequence[Row]) -> Figure:
     figure = sheet(9.4, 3.2)
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, eta in zip(panels, shown, strict=True):
-        mine = where(table, eta=eta)
-        fair = 1 / number(mine[0], "clients")
-        axes.bar(_column(mine, "client"), _column(mine, "probability"), color=BLUE, alpha=0.8)
+        own_rows = where(table, eta=eta)
+        fair = 1 / number(own_rows[0], "clients")
+        axes.bar(_column(own_rows, "client"), _column(own_rows, "probability"), color=BLUE, alpha=0.8)
         axes.axhline(fair, color=GREY, ls="--", lw=1, label="1/N")
-        axes.set(xlabel="client, by virtual cost", title=f"eta {eta:.3g}: {mine[0]['threshold']} selected")
+        axes.set(
+            xlabel="client, by virtual cost", title=f"eta {eta:.3g}: {own_rows[0]['threshold']} selected"
+        )
     panels[0].set_ylabel("selection probability")
     panels[0].legend(frameon=False, fontsize=8)
     return figure

@@ -31,29 +31,31 @@ Printed = Mapping[str, Mapping[float, float]]  # percent, by mechanism and s
 
 def rows(settings: Accuracy, results: Results, paper: Printed) -> list[Row]:
     """Accuracy at the table's sums, with the printed difference to USBM."""
-    made = []
+    rows = []
     for row in accuracy.rows(settings, results):
         s = number(row, "s")
         theirs = paper[str(row["mechanism"])][s]
-        made.append(
+        rows.append(
             {**row, "printed": theirs / 100, "printed_over_usbm": (theirs - paper["USBM"][s]) / 100}
         )
-    return made
+    return rows
 
 
 def judge(table: Sequence[Row], tolerance: float) -> list[Check]:
     """Each mechanism's distance from USBM, and less accuracy where clients are unlike."""
-    found: list[Check] = []
+    comparisons: list[Check] = []
     for name in SCHEMES:
         own = [row for row in table if row["mechanism"] == name]
         if name != "USBM":
             theirs = fmean(number(row, "printed_over_usbm") for row in own)
             ours = together(own, "over_usbm")
-            found.append(printed(f"{name}: accuracy less USBM's, mean over s", ours, theirs, tolerance))
+            comparisons.append(
+                printed(f"{name}: accuracy less USBM's, mean over s", ours, theirs, tolerance)
+            )
     alike, unlike = max(levels(table)), min(levels(table))
     apart, near = (estimate(only(table, mechanism="USBM", s=s), "accuracy") for s in (unlike, alike))
     what = f"USBM: accuracy at s {unlike:g} less that at s {alike:g}"
-    return [*found, at_most(what, difference(apart, near), 0.0)]
+    return [*comparisons, at_most(what, difference(apart, near), 0.0)]
 
 
 def large_sums_claim(
@@ -164,7 +166,7 @@ def money_rows(population: Population, _: Results) -> list[Row]:
     """Money of each mechanism over USBM's, at the same weight and costs."""
     n, eta, scale = population.clients, _ALL * population.unit, population.noise_scale
     half, most = max(1, round(n / 2)), max(1, round(0.75 * n))
-    found: dict[tuple[str, str], list[float]] = {}
+    ratios: dict[tuple[str, str], list[float]] = {}
     drawn = zip(population.virtual(), population.known(), population.losses(), strict=True)
     for v, costs, losses in drawn:
         base = unbiased(n).plan(v, eta, scale).total
@@ -176,30 +178,30 @@ def money_rows(population: Population, _: Results) -> list[Row]:
             ("FSBM-50", "tables"): (Cheapest(half, "tables"), v),
             ("FSBM-75", "tables"): (Cheapest(most, "tables"), v), ("BBM", "text"): (by_losses, v),
         }  # fmt: skip
-        for place, (rule, x) in rules.items():
-            found.setdefault(place, []).append(rule.plan(x, eta, scale).total / base)
-        found.setdefault(("BBM", "tables"), []).append(whole / base)
+        for key, (rule, x) in rules.items():
+            ratios.setdefault(key, []).append(rule.plan(x, eta, scale).total / base)
+        ratios.setdefault(("BBM", "tables"), []).append(whole / base)
     return [
         {"mechanism": name, "bias": bias, **over_seeds("ratio", each), "printed": MONEY_PRINTED[name]}
-        for (name, bias), each in found.items()
+        for (name, bias), each in ratios.items()
     ]
 
 
 def money_checks(table: Sequence[Row]) -> list[Check]:
     """Ratios to USBM's money; those of FSBM and BBM as the text charges the bias, and as the tables do."""
-    found = []
+    comparisons = []
     for row in table:
         name, bias = str(row["mechanism"]), str(row["bias"])
         what = f"{name}'s money over USBM's" + (f", bias charged as in the {bias}" if bias else "")
         ours, theirs = estimate(row, "ratio"), number(row, "printed")
         if bias != "tables":
-            found.append(printed(what, ours, theirs, TOLERANCES[name]))
+            comparisons.append(printed(what, ours, theirs, TOLERANCES[name]))
         if bias != "text":
-            found.append(printed(what, ours, theirs, TOLERANCES[name], corrected=True))
+            comparisons.append(printed(what, ours, theirs, TOLERANCES[name], corrected=True))
     known, private = (estimate(only(table, mechanism=name), "ratio") for name in ("JSAM-CI", "JSAM"))
     both = known._replace(value=known.value / private.value)
     what = "JSAM-CI's money over JSAM's: 1/sqrt(2) for uniform costs"
-    return [*found, printed(what, both, 417.5662 / 590.5221, 1e-4)]
+    return [*comparisons, printed(what, both, 417.5662 / 590.5221, 1e-4)]
 
 
 MONEY = Claim(

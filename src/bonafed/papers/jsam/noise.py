@@ -90,13 +90,13 @@ def _tables(settings: Straggler, case: str, seed: int) -> JSONObject:
 def fig2_rows(settings: Straggler, results: Results) -> list[Row]:
     """Accuracy in each case, and what the straggler costs, seed by seed."""
     best = [results["no straggler, all alike", seed]["test_accuracy"] for seed in settings.all_seeds]
-    made: list[Row] = []
+    rows: list[Row] = []
     for case in CASES:
-        mine = [results[case, seed] for seed in settings.all_seeds]
-        accuracy = [each["test_accuracy"] for each in mine]
+        runs = [results[case, seed] for seed in settings.all_seeds]
+        accuracy = [each["test_accuracy"] for each in runs]
         lost = [before - after for before, after in zip(best, accuracy, strict=True)]
-        selected = fmean(each["statement"]["facts"]["clients_selected"] for each in mine)
-        made.append(
+        selected = fmean(each["statement"]["facts"]["clients_selected"] for each in runs)
+        rows.append(
             {
                 "case": case,
                 "selected": selected,
@@ -104,7 +104,7 @@ def fig2_rows(settings: Straggler, results: Results) -> list[Row]:
                 **over_seeds("lost", lost),
             }
         )
-    return made
+    return rows
 
 
 def fig2_checks(table: Sequence[Row]) -> list[Check]:
@@ -169,15 +169,15 @@ class Sold(Section):
 
 def lemma1_rows(sold: Sold, _: Results) -> list[Row]:
     """What is really spent under both noises."""
-    made: list[Row] = []
+    rows: list[Row] = []
     for epsilon in sold.epsilon:
         row: Row = {"sold": epsilon}
         for variant in ("printed", "exact"):
             sigma = sold.share * noise_multiplier(epsilon, sold.delta, sold.releases, variant=variant)
             spent = spent_epsilon(sigma, sold.releases, sold.delta)
             row |= {f"noise_{variant}": sigma, f"spent_{variant}": spent}
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def lemma1_checks(table: Sequence[Row]) -> list[Check]:
@@ -257,20 +257,20 @@ def theorem1_cells(settings: Descent) -> Mapping[tuple[float, float, int], Cell]
 
 def theorem1_rows(settings: Descent, results: Results) -> list[Row]:
     """The measured norm and the bounds with their terms."""
-    made: list[Row] = []
+    rows: list[Row] = []
     terms = ("bias", "noise", "start", "curvature")
     for eta in settings.eta:
         for scale in settings.scale:
-            mine = [results[eta, scale, seed] for seed in settings.all_seeds]
+            runs = [results[eta, scale, seed] for seed in settings.all_seeds]
             row: Row = {"problem": f"softmax, eta {eta:g}, privacy {scale:g}"}
             for name in ("norm", "selected", *terms):
-                row |= over_seeds(name, [each[name] for each in mine])
+                row |= over_seeds(name, [each[name] for each in runs])
             for name in ("total", "printed"):
-                row |= over_seeds(name, [settings.factor * each[name] for each in mine])
+                row |= over_seeds(name, [settings.factor * each[name] for each in runs])
                 row |= over_seeds(
-                    f"over_{name}", [each["norm"] / (settings.factor * each[name]) for each in mine]
+                    f"over_{name}", [each["norm"] / (settings.factor * each[name]) for each in runs]
                 )
-            made.append(row)
+            rows.append(row)
     norm, bound = swing(settings.rounds, settings.gradient)
     line: Row = {
         "problem": "line with a kink",
@@ -282,18 +282,18 @@ def theorem1_rows(settings: Descent, results: Results) -> list[Row]:
     for name in ("total", "printed"):
         value = settings.factor * getattr(bound, name)
         line |= over_seeds(name, [value]) | over_seeds(f"over_{name}", [norm / value])
-    return [*made, {**line, "seeds": 0}]  # nothing in it is drawn
+    return [*rows, {**line, "seeds": 0}]  # nothing in it is drawn
 
 
 def theorem1_checks(table: Sequence[Row]) -> list[Check]:
     """No run is above its bound."""
-    found = []
+    comparisons = []
     for name, words, corrected in (("printed", "(13) as printed", False), ("total", "corrected", True)):
         worst = max(table, key=lambda row: number(row, f"over_{name}"))
         ours = estimate(worst, f"over_{name}")
         what = f"gradient norm over its bound, {words}, largest ({worst['problem']})"
-        found.append(at_most(what, ours, 1.0, corrected=corrected))
-    return found
+        comparisons.append(at_most(what, ours, 1.0, corrected=corrected))
+    return comparisons
 
 
 _QUICK = Descent()

@@ -35,14 +35,16 @@ accuracy_claim = partial(
 
 def fig6_checks(table: Sequence[Row]) -> list[Check]:
     """In every panel JSAM is ahead of USBM, and money buys accuracy."""
-    found = []
+    comparisons = []
     for s in levels(table):
         ahead = together(small(table, "JSAM", s), "over_usbm")
-        found.append(at_least(f"s {s:g}: JSAM's accuracy less USBM's, mean over the sums", ahead, 0.0))
-    ends = [(mine[0], mine[-1]) for s in levels(table) if (mine := all_sums(table, "USBM", s))]
-    least = difference(*(together(rows, "accuracy") for rows in zip(*ends, strict=True)))
-    found.append(at_most("USBM's accuracy at the smallest sum less that at the largest", least, 0.0))
-    return found
+        comparisons.append(
+            at_least(f"s {s:g}: JSAM's accuracy less USBM's, mean over the sums", ahead, 0.0)
+        )
+    ends = [(own_rows[0], own_rows[-1]) for s in levels(table) if (own_rows := all_sums(table, "USBM", s))]
+    least = difference(*(together(ends_of_all, "accuracy") for ends_of_all in zip(*ends, strict=True)))
+    comparisons.append(at_most("USBM's accuracy at the smallest sum less that at the largest", least, 0.0))
+    return comparisons
 
 
 FIG6 = accuracy_claim(
@@ -114,14 +116,14 @@ _MEETS = 0.015  # tables II and III: at most 1.5 points between JSAM and USBM
 
 def observation1_checks(table: Sequence[Row]) -> list[Check]:
     """Against the best of the four baselines at each point, and against USBM."""
-    found = []
+    comparisons = []
     for s in levels(table):
         for name in ("JSAM", "JSAM-CI"):
             ahead = together(small(table, name, s), "over_best")
             what = f"s {s:g}: {name}'s accuracy less the best baseline's, mean over the sums"
-            found.append(at_least(what, ahead, 0.0))
+            comparisons.append(at_least(what, ahead, 0.0))
     scarce = where(table, sums="small", mechanism="JSAM")
-    found += [
+    comparisons += [
         at_least(
             "JSAM's largest lead over the best baseline", largest(scarce, "over_best"), _OBSERVATION1_UP_TO
         ),
@@ -130,8 +132,10 @@ def observation1_checks(table: Sequence[Row]) -> list[Check]:
     plenty = where(table, sums="large", mechanism="JSAM")
     if plenty:
         met = together(plenty, "over_usbm")
-        found.append(within("money about 500: JSAM's accuracy less USBM's, mean over s", met, 0.0, _MEETS))
-    return found
+        comparisons.append(
+            within("money about 500: JSAM's accuracy less USBM's, mean over s", met, 0.0, _MEETS)
+        )
+    return comparisons
 
 
 OBSERVATION1 = accuracy_claim(
@@ -163,19 +167,22 @@ _OBSERVATION2_UP_TO = 0.12  # "by up to 12 %"
 
 def observation2_checks(table: Sequence[Row]) -> list[Check]:
     """Ahead at small sums where clients are not wholly unlike; at large sums more clients do better."""
-    found = []
+    comparisons = []
     for s in levels(table):
         for name in ("FSBM-50", "FSBM-75"):
             if s != 0:
                 ahead = together(small(table, name, s), "over_usbm")
                 what = f"s {s:g}: {name}'s accuracy less USBM's, mean over the sums"
-                found.append(at_least(what, ahead, 0.0))
+                comparisons.append(at_least(what, ahead, 0.0))
     scarce = [row for row in where(table, sums="small") if row["mechanism"] in ("FSBM-50", "FSBM-75")]
     lead = largest([row for row in scarce if number(row, "s") != 0], "over_usbm")
-    found.append(at_least("FSBM's largest lead over USBM", lead, _OBSERVATION2_UP_TO))
+    comparisons.append(at_least("FSBM's largest lead over USBM", lead, _OBSERVATION2_UP_TO))
     many, few = (where(table, sums="large", mechanism=name) for name in ("FSBM-75", "FSBM-50"))
     more = difference(together(many, "accuracy"), together(few, "accuracy"))
-    return [*found, at_least("money about 500: FSBM-75's accuracy less FSBM-50's, mean over s", more, 0.0)]
+    return [
+        *comparisons,
+        at_least("money about 500: FSBM-75's accuracy less FSBM-50's, mean over s", more, 0.0),
+    ]
 
 
 OBSERVATION2 = accuracy_claim(
@@ -241,13 +248,13 @@ _OCCASIONALLY = 0.05  # of the runs: one of twenty
 def observation4_checks(table: Sequence[Row]) -> list[Check]:
     """How often JSAM is ahead, and whether runs differ more where clients are unlike."""
     ahead = together(where(table, sums="small", mechanism="JSAM"), "ahead_of_ci")
-    found = [at_least("share of runs in which JSAM is ahead of JSAM-CI", ahead, _OCCASIONALLY)]
+    comparisons = [at_least("share of runs in which JSAM is ahead of JSAM-CI", ahead, _OCCASIONALLY)]
     if number(table[0], "seeds") > 1:
         ends = (min(levels(table)), max(levels(table)))
         unlike, alike = (together(where(table, sums="small", s=s), "deviation") for s in ends)
         what = "how far seeds are from their mean, at the smallest s less at the largest"
-        found.append(at_least(what, difference(unlike, alike), 0.0))
-    return found
+        comparisons.append(at_least(what, difference(unlike, alike), 0.0))
+    return comparisons
 
 
 OBSERVATION4 = accuracy_claim(

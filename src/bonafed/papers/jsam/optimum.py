@@ -55,21 +55,21 @@ def fig5_rows(searched: Searched, _: Results) -> list[Row]:
     n = searched.clients
     v = np.sort(2 * rng.random(n))
     tries = _selections(rng, n, searched.tries)
-    made: list[Row] = []
+    rows: list[Row] = []
     for eta in (np.sqrt(n) * np.geomspace(0.05, _EVERYONE, searched.weights)).tolist():
         plan = allocate(v, eta, 1.0)
         spread = (np.cbrt(tries * v) ** 2).sum(1)
-        found = inner(eta, np.abs(tries - 1 / n).sum(1), spread, 1.0).objective.min()
+        least_searched = inner(eta, np.abs(tries - 1 / n).sum(1), spread, 1.0).objective.min()
         selection = plan.selection[::-1] if searched.backwards else plan.selection
-        made += [
+        rows += [
             {
                 "eta": eta, "client": k + 1, "virtual_cost": float(v[k]), "clients": n,
                 "probability": float(p), "threshold": plan.threshold,
-                "search_over_plan": float(found) / plan.objective - 1,
+                "search_over_plan": float(least_searched) / plan.objective - 1,
             }
             for k, p in enumerate(selection)
         ]  # fmt: skip
-    return made
+    return rows
 
 
 def _selections(rng: np.random.Generator, n: int, tries: int) -> Floats:
@@ -155,7 +155,7 @@ class Splits(Section):
 def theorem4_rows(splits: Splits, _: Results) -> list[Row]:
     """The noise of (21) and the least that a search finds at the same sum."""
     rng = np.random.default_rng(splits.seed)
-    made: list[Row] = []
+    rows: list[Row] = []
     for number_of in range(splits.instances):
         n = int(rng.integers(2, 12))
         p, v, total = rng.dirichlet(np.ones(n)), 2 * rng.random(n) + 1e-3, float(10 ** rng.uniform(-1, 2))
@@ -168,11 +168,11 @@ def theorem4_rows(splits: Splits, _: Results) -> list[Row]:
         least = float(((p / other) ** 2).sum(1).min())
         closed = float((np.cbrt(p * v) ** 2).sum() ** 3 / total**2)
         noise = float(((p / epsilon) ** 2).sum())
-        made.append({
+        rows.append({
             "instance": number_of, "clients": n, "total": total, "noise": noise,
             "closed_form": noise / closed - 1, "search": least / noise - 1,
         })  # fmt: skip
-    return made
+    return rows
 
 
 def theorem4_checks(table: Sequence[Row]) -> list[Check]:
@@ -212,7 +212,7 @@ The control turns the budgets round: much from the dear, little from the cheap."
 
 @dataclass(frozen=True)
 class Instances(Section):
-    """Random problems."""
+    """Random problems that a search over thresholds solves too."""
 
     instances: int = key(checks.whole, 300, help="How many.")
     seed: int = key(checks.seed, 0, help="Of sizes, costs and weights.")
@@ -222,7 +222,7 @@ class Instances(Section):
 def algorithm1_rows(settings: Instances, _: Results) -> list[Row]:
     """The objective of Algorithm 1, and of the exact plan, over the least of all thresholds."""
     rng = np.random.default_rng(settings.seed)
-    made: list[Row] = []
+    rows: list[Row] = []
     for number_of in range(settings.instances):
         n = int(rng.integers(2, 12))
         v = np.sort(2 * rng.random(n)) + 1e-6
@@ -232,12 +232,12 @@ def algorithm1_rows(settings: Instances, _: Results) -> list[Row]:
         if settings.one_more:
             plan = threshold_plan(v, plan.threshold % n + 1, eta, scale)
         worth = [objective(p.selection, p.privacy, v, eta, scale) for p in (printed, plan)]
-        made.append({
+        rows.append({
             "instance": number_of, "clients": n, "eta": eta, "noise_scale": scale,
             "best_threshold": int(np.argmin(values)) + 1,
             "printed": worth[0] / min(values) - 1, "exact": worth[1] / min(values) - 1,
         })  # fmt: skip
-    return made
+    return rows
 
 
 def algorithm1_checks(table: Sequence[Row]) -> list[Check]:
@@ -321,12 +321,12 @@ def _tempted(lies: Lies, k: int) -> Row:
     """What client k can get by a lie, in the worst of all populations."""
     gains, utilities, rises = [], [], []
     for costs in lies.costs():
-        told = []
+        outcomes = []
         for report in (costs[k], *np.linspace(0.0, lies.prior.high, lies.reports)):
             others = costs.copy()
             others[k] = report
-            told.append([part[k] for part in _outcome(lies, others)])
-        sold, paid = np.array(told).T
+            outcomes.append([part[k] for part in _outcome(lies, others)])
+        sold, paid = np.array(outcomes).T
         utility = paid - costs[k] * sold
         gains.append(float(utility.max() - utility[0]))
         utilities.append(float(utility[0]))

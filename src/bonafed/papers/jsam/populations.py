@@ -49,7 +49,7 @@ def fig7_rows(population: Population, _: Results) -> list[Row]:
     table = money_by_weight(population, population.unit * np.geomspace(0.01, 10.0, 13))
     turns = np.full(table.money.shape, np.nan)
     turns[:, 1:-1] = bends(table.eta, table.money)
-    made: list[Row] = []
+    rows: list[Row] = []
     for j, eta in enumerate(table.eta.tolist()):
         row: Row = {
             "eta": eta,
@@ -59,8 +59,8 @@ def fig7_rows(population: Population, _: Results) -> list[Row]:
         row |= over_seeds("selected", table.selected[:, j].tolist())
         inner = 0 < j < table.eta.size - 1
         row |= over_seeds("bend", turns[:, j].tolist()) if inner else {"bend": None, "bend_se": None}
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def fig7_checks(table: Sequence[Row]) -> list[Check]:
@@ -143,7 +143,7 @@ def fig8_rows(population: Reached, _: Results) -> list[Row]:
     default = population.unit * 1.6 * np.linspace(1 / 12, 1.0, 12) ** 2
     sums = np.unique([*default, *(money for money, _ in PRINTED)])
     table = selected_by_money(population, sums)
-    made: list[Row] = []
+    rows: list[Row] = []
     for name, counts in (("JSAM", table.selected), ("JSAM-CI", table.complete)):
         turns = bends(table.money, counts)
         for j, money in enumerate(table.money.tolist()):
@@ -153,8 +153,8 @@ def fig8_rows(population: Reached, _: Results) -> list[Row]:
             row |= (
                 over_seeds("bend", turns[:, j - 1].tolist()) if inner else {"bend": None, "bend_se": None}
             )
-            made.append(row)
-    return made + _fixed(population, table.money.tolist())
+            rows.append(row)
+    return rows + _fixed(population, table.money.tolist())
 
 
 def _fixed(population: Reached, sums: Sequence[float]) -> list[Row]:
@@ -178,28 +178,30 @@ def _fixed(population: Reached, sums: Sequence[float]) -> list[Row]:
 
 def fig8_checks(table: Sequence[Row]) -> list[Check]:
     """Concave and rising where it should be, constant where it should be; the two printed counts."""
-    found = []
+    comparisons = []
     for name in ("JSAM", "JSAM-CI"):
-        mine = where(table, mechanism=name)
-        rise = difference(estimate(mine[-1], "selected"), estimate(mine[0], "selected"))
+        own_rows = where(table, mechanism=name)
+        rise = difference(estimate(own_rows[-1], "selected"), estimate(own_rows[0], "selected"))
         coming = [
             row
-            for row in mine
+            for row in own_rows
             if row["bend"] is not None and number(row, "selected") < _REACHED * number(row, "clients")
         ]
-        found += [
+        comparisons += [
             at_least(f"{name}: clients from the smallest sum to the largest, rise", rise, 1.0),
             at_most(f"{name}: mean bend of the curve while clients come in", together(coming, "bend"), 0.0),
         ]
     for name in ("USBM", "FSBM-50", "FSBM-75"):
         counts = [number(row, "selected") for row in where(table, mechanism=name)]
-        found.append(at_most(f"{name}: range of the number", Estimate(max(counts) - min(counts)), 0.0))
+        comparisons.append(
+            at_most(f"{name}: range of the number", Estimate(max(counts) - min(counts)), 0.0)
+        )
     for money, count in PRINTED:
         at = [row for row in where(table, mechanism="JSAM", money=money) if row["clients"] == _OF]
         for row in at:  # the counts are of 100 clients
             ours = estimate(row, "selected")
-            found.append(printed(f"JSAM: clients at money {money:g}", ours, count, _ONE_POPULATION))
-    return found
+            comparisons.append(printed(f"JSAM: clients at money {money:g}", ours, count, _ONE_POPULATION))
+    return comparisons
 
 
 FIG8 = Claim(
@@ -240,14 +242,14 @@ _LOSES = 0.05  # of the objective: what counts as a difference
 def unbiased_rows(population: Population, _: Results) -> list[Row]:
     """Money, bound and objective of six mechanisms at the same weights."""
     curves = mechanism_curves(population, population.unit * np.geomspace(0.01, 10.0, 16))
-    made: list[Row] = []
+    rows: list[Row] = []
     for i, name in enumerate(curves.names):
         for j, eta in enumerate(curves.eta.tolist()):
             row: Row = {"mechanism": name, "eta": eta}
             for column in ("money", "loss", "excess"):
                 row |= over_seeds(column, getattr(curves, column)[:, i, j].tolist())
-            made.append(row)
-    return made
+            rows.append(row)
+    return rows
 
 
 def unbiased_checks(table: Sequence[Row]) -> list[Check]:
@@ -294,7 +296,7 @@ def least_sensitive_rows(population: Population, _: Results) -> list[Row]:
     """Mean share of the money by client and weight, and how often the first has the largest."""
     table = cost_shares(population)
     planned, paid = table.first_is_dearest
-    made: list[Row] = []
+    rows: list[Row] = []
     for j, eta in enumerate(table.eta.tolist()):
         for k in range(population.clients):
             row: Row = {"eta": eta, "rank": k + 1, "selected": float(table.selected[:, j].mean())}
@@ -302,8 +304,8 @@ def least_sensitive_rows(population: Population, _: Results) -> list[Row]:
             row |= over_seeds("paid", table.paid[:, j, k].tolist())
             row |= over_seeds("first_planned", planned[:, j].tolist())
             row |= over_seeds("first_paid", paid[:, j].tolist())
-            made.append(row)
-    return made
+            rows.append(row)
+    return rows
 
 
 def least_sensitive_checks(table: Sequence[Row]) -> list[Check]:

@@ -52,10 +52,10 @@ def train_from_drawn_weights(arguments: JSONObject, folder: Path) -> JSONObject:
     from bonafed.learning import models
     from bonafed.learning.data import datasets
 
-    told = arguments["tables"]
-    data = datasets.load(told["data"]["name"])
-    module = models.build("softmax", data.features.shape[1:], data.classes, told["run"]["seed"])
-    rng = torch.Generator().manual_seed(told["run"]["seed"])
+    tables = arguments["tables"]
+    data = datasets.load(tables["data"]["name"])
+    module = models.build("softmax", data.features.shape[1:], data.classes, tables["run"]["seed"])
+    rng = torch.Generator().manual_seed(tables["run"]["seed"])
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_(0.0, _SPREAD, generator=rng)

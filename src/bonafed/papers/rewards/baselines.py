@@ -162,15 +162,15 @@ one of them are 1.00.""",
 # Table 5: average and highest accuracy
 
 
-def table5_checks(found: Sequence[Row]) -> list[Check]:
+def table5_checks(rows: Sequence[Row]) -> list[Check]:
     """The best models on average, in nearly all settings."""
     return [
         at_least(
             "mean accuracy of IAFL over settings, less that of the best other method",
-            estimate(own_row(found), "lead"), 0.0,
+            estimate(own_row(rows), "lead"), 0.0,
         ),
-        highest_check(found, "average"),
-        *printed_checks(found, "average", 0.05),
+        highest_check(rows, "average"),
+        *printed_checks(rows, "average", 0.05),
     ]  # fmt: skip
 
 
@@ -230,9 +230,9 @@ def sst_rows(options: Tables, results: Results) -> list[Row]:
     return table(options, results, *_TOLERANCES)
 
 
-def sst_checks(found: Sequence[Row]) -> list[Check]:
+def sst_checks(rows: Sequence[Row]) -> list[Check]:
     """IAFL's models are the most accurate, nobody loses by joining, and accuracies follow contributions."""
-    own = own_row(found)
+    own = own_row(rows)
     least = {name: printed_mean(name, _DATA) for name in ("ipr_accuracy", "ipr_loss")}
     return [
         at_least(
@@ -248,7 +248,7 @@ def sst_checks(found: Sequence[Row]) -> list[Check]:
             for name, number in least.items()
         ),
         at_least("rho of IAFL, mean over settings", estimate(own, "rho_test"), 0.0),
-        *printed_checks(found, "average", _TOLERANCES["average"]),
+        *printed_checks(rows, "average", _TOLERANCES["average"]),
     ]  # fmt: skip
 
 
@@ -308,11 +308,11 @@ def fine_tuning_rows(options: Judged, results: Results) -> list[Row]:
     ]
 
 
-def fine_tuning_checks(found: Sequence[Row]) -> list[Check]:
+def fine_tuning_checks(rows: Sequence[Row]) -> list[Check]:
     """Whoever has more data ends with a worse model, where the paper prints that it does."""
     return [
         at_most(f"rho of {row['method']}, {row['data']}", estimate(row, "rho_test"), 0.0)
-        for row in found
+        for row in rows
         if row["judged"] and row["negative_in_print"]
     ]
 

@@ -86,7 +86,7 @@ class TrainingProblem:
 
     @property
     def constant(self) -> float:
-        """Q."""
+        """Q, the constant of Theorem 1."""
         tau, squares = self.local_steps, self.gradient_bound**2
         first = 2 * self.smoothness * tau * (2 * tau + 3) * self.heterogeneity
         return first + 2 * tau**3 * squares + tau**2 * self.variance
@@ -128,7 +128,7 @@ def _rates(rates: ArrayLike) -> Floats:
 
 
 class PerformanceBound(NamedTuple):
-    """Theorem 1."""
+    """Theorem 1: what is left of the gap to the optimum."""
 
     propagation: Floats  # (N,) C_T: what incomplete rewards of all clients cost client i
     bound: Floats  # (N,) on E F(theta_{i,T}) - F*
@@ -154,7 +154,7 @@ def check_shift(problem: TrainingProblem) -> None:
 
 
 class RecoveryBound(NamedTuple):
-    """Theorem 2."""
+    """Theorem 2: what is left of the gap with recovery."""
 
     common: Floats  # (T,) D_t
     own: Floats  # (T, N) E_t
@@ -281,7 +281,7 @@ class Bounds(Section):
 
 def theorem1_rows(options: Bounds, _: Results) -> list[Row]:
     """Bounds for every client, theorem and number of rounds."""
-    found: list[Row] = []
+    rows: list[Row] = []
     lengths = np.unique(np.geomspace(100, options.rounds, 6).round().astype(int)).tolist()
     read = lengths[::-1] if options.backwards else lengths
     clients = _RATES[::-1] if options.backwards else _RATES
@@ -292,24 +292,24 @@ def theorem1_rows(options: Bounds, _: Results) -> list[Row]:
             RECOVERED: recovery_bound(_PROBLEM, rates, 1.0, options.recovery).bound,
             FULL: performance_bound(_PROBLEM, np.ones_like(rates)).bound,
         }
-        found += [
+        rows += [
             {"theorem": name, "rounds": rounds, "rate": rate, "bound": float(value)}
             for name, values in bounds.items()
             for rate, value in zip(_RATES, values, strict=True)
         ]
-    return found
+    return rows
 
 
-def theorem1_checks(found: Sequence[Row]) -> list[Check]:
+def theorem1_checks(rows: Sequence[Row]) -> list[Check]:
     """Better for higher rates; without recovery towards 0 only if all rates are 1; with it, always."""
-    last = max(number(row, "rounds") for row in found)
+    last = max(number(row, "rounds") for row in rows)
     steps = [
-        float(np.diff([number(row, "bound") for row in where(found, theorem=name, rounds=int(last))]).max())
+        float(np.diff([number(row, "bound") for row in where(rows, theorem=name, rounds=int(last))]).max())
         for name in (ALONE, RECOVERED)
     ]
 
     def change(name: str) -> Estimate:
-        own = [number(row, "bound") for row in where(found, theorem=name, rate=_RATES[0])]
+        own = [number(row, "bound") for row in where(rows, theorem=name, rate=_RATES[0])]
         return Estimate(own[-1] / own[0])
 
     return [

@@ -35,8 +35,8 @@ from bonafed.papers.claim import (
     printed,
 )
 from bonafed.papers.claim import estimate as estimated
-from bonafed.papers.rewards.federations import PARTITIONS, Place
-from bonafed.papers.rewards.printed import COSINE
+from bonafed.papers.rewards.federations import PARTITIONS, SettingPoint
+from bonafed.papers.rewards.printed import printed_cosine
 from bonafed.papers.rewards.sweeps import NO_CIFAR100, PAPER, SHORTER, SMALLER, Swept, sweep_cells
 from bonafed.papers.rewards.tables import METHODS, TABLES, several
 from bonafed.presentation.documents import JSONObject
@@ -57,7 +57,7 @@ PARTICIPATION = {
 }
 
 
-def participation_cells(options: Participation) -> dict[Place, Cell]:
+def participation_cells(options: Participation) -> dict[SettingPoint, Cell]:
     """A run of all methods for every seed."""
     table: JSONObject = {
         "sharing": 0.0, "recovery": 0.0, "presence": _LEAST, "measure": "presence", "ceiling": 1.0,
@@ -73,7 +73,7 @@ def participation_rows(options: Participation, results: Results) -> list[Row]:
     comes off worst are exchanged.
     """
     (data,), (partition,) = options.data, options.partitions
-    runs = [results[Place(data, partition, seed, "by participation")] for seed in options.all_seeds]
+    runs = [results[SettingPoint(data, partition, seed, "by participation")] for seed in options.all_seeds]
     columns = {}
     for name in TABLES:
         phase = METHODS[name].phase
@@ -105,7 +105,7 @@ _HIGH = 0.5  # what is usually called a strong correlation
 def fig3_rows(options: Participation, results: Results) -> list[Row]:
     """Every client over seeds, and rho seed by seed, in every row."""
     (data,), (partition,) = options.data, options.partitions
-    runs = [results[Place(data, partition, seed, "by participation")] for seed in options.all_seeds]
+    runs = [results[SettingPoint(data, partition, seed, "by participation")] for seed in options.all_seeds]
     accuracies = np.array([run["accuracies"]["rewards"] for run in runs])
     rates = np.array(runs[0]["contribution"])
     if options.backwards:
@@ -121,11 +121,11 @@ def fig3_rows(options: Participation, results: Results) -> list[Row]:
     ]  # fmt: skip
 
 
-def fig3_checks(found: Sequence[Row]) -> list[Check]:
-    """A strong correlation."""
-    own = estimated(found[0], "rho")
+def fig3_checks(rows: Sequence[Row]) -> list[Check]:
+    """The correlation is strong, and at the paper's size near the printed one."""
+    own = estimated(rows[0], "rho")
     checks = [at_least("rho of accuracy with the rate of participation", own, _HIGH)]
-    if found[0]["as_in_the_paper"]:
+    if rows[0]["as_in_the_paper"]:
         checks.append(printed("the same", own, 0.94, 0.1))
     return checks
 
@@ -157,13 +157,13 @@ _PRINTED = {"average": 0.44, "best": 0.53}  # of IAFL; the rest of the table is 
 _WORDS = {"average": "mean accuracy", "best": "best accuracy", "ipr_accuracy": "IPR_accu"}
 
 
-def table3_checks(found: Sequence[Row]) -> list[Check]:
+def table3_checks(rows: Sequence[Row]) -> list[Check]:
     """IAFL is ahead of every other method in all three numbers."""
-    own = only(found, method="IAFL")
+    own = only(rows, method="IAFL")
     checks = [
         at_least(f"{words} of IAFL less that of {row['method']}", estimate(row, f"{column}_lead"), 0.0)
         for column, words in _WORDS.items()
-        for row in found
+        for row in rows
         if row["method"] != "IAFL"
     ]
     if own["as_in_the_paper"]:
@@ -207,7 +207,7 @@ _PRESETS = {
 }
 
 
-def table7_cells(options: Swept) -> dict[Place, Cell]:
+def table7_cells(options: Swept) -> dict[SettingPoint, Cell]:
     """Both methods, in every setting."""
     table: JSONObject = {"sharing": 0.0, "recovery": 0.0, "measure": "cosine", "baselines": ["cgsv"]}
     return sweep_cells(options, {"cosine": table})
@@ -215,13 +215,14 @@ def table7_cells(options: Swept) -> dict[Place, Cell]:
 
 def table7_rows(options: Swept, results: Results) -> list[Row]:
     """rho of both, and their difference seed by seed; then over all settings."""
-    found: list[Row] = []
-    (data,) = options.data
+    rows: list[Row] = []
+    (data,), paper = options.data, printed_cosine()
     each = {
         partition: {
             method: np.array(
                 [
-                    results[Place(data, partition, seed, "cosine")]["methods"][phase]["rho_test"] or 0.0
+                    results[SettingPoint(data, partition, seed, "cosine")]["methods"][phase]["rho_test"]
+                    or 0.0
                     for seed in options.all_seeds
                 ]
             )
@@ -237,21 +238,21 @@ def table7_rows(options: Swept, results: Results) -> list[Row]:
         read = dict(zip(_METHODS, [*_METHODS][:: -1 if options.backwards else 1], strict=True))
         for k, method in enumerate(_METHODS):
             own, other = values[read[method]], values[read["CGSV"]]
-            found.append(
+            rows.append(
                 {
                     "data": data, "partition": label, "split": partition, "method": method,
                     **over_seeds("rho", own.tolist()),
                     **over_seeds("lead", (own - other).tolist()),
-                    "paper": COSINE[partition][k] if data == "cifar10" and partition in COSINE else None,
+                    "paper": paper[partition][k] if data == "cifar10" and partition in paper else None,
                     "as_in_the_paper": options.is_as(_PRESETS["paper"]),
                 }
             )  # fmt: skip
-    return found
+    return rows
 
 
-def table7_checks(found: Sequence[Row]) -> list[Check]:
+def table7_checks(rows: Sequence[Row]) -> list[Check]:
     """IAFL's rewards follow contributions more closely."""
-    ours = [row for row in found if row["method"] == "CGSV-IAFL"]
+    ours = [row for row in rows if row["method"] == "CGSV-IAFL"]
     return [
         *(
             at_least(f"rho of CGSV-IAFL less that of CGSV, {row['partition']}", estimate(row, "lead"), 0.0)
@@ -260,7 +261,7 @@ def table7_checks(found: Sequence[Row]) -> list[Check]:
         ),
         *(
             printed(f"rho of {row['method']}, {row['partition']}", estimate(row, "rho"), row["paper"], 0.15)
-            for row in found
+            for row in rows
             if row["as_in_the_paper"] and isinstance(row["paper"], float)
         ),
     ]
@@ -305,7 +306,7 @@ class Costs(Section):
 
 def proposition1_rows(options: Costs, _: Results) -> list[Row]:
     """For every cost and rule: the least total in equilibrium, and what leaving a low one gains."""
-    found: list[Row] = []
+    rows: list[Row] = []
     rules: dict[str, Any] = {
         STANDARD: game.standard(), RELATIVE: game.relative(),
         CEILING: game.with_ceiling(options.ceiling, sharing=0.0),
@@ -320,16 +321,16 @@ def proposition1_rows(options: Costs, _: Results) -> list[Row]:
             moved = [best[0], *low[1:]]
             gain = game.utilities(players, rule, moved)[0] - game.utilities(players, rule, low)[0]
             total = min(one.total for one in game.equilibria(players, rule))
-            found.append({"cost": cost, "rule": name, "total": total, "gain": float(max(gain, 0.0))})
-    return found
+            rows.append({"cost": cost, "rule": name, "total": total, "gain": float(max(gain, 0.0))})
+    return rows
 
 
-def proposition1_checks(found: Sequence[Row]) -> list[Check]:
+def proposition1_checks(rows: Sequence[Row]) -> list[Check]:
     """More than under the standard rule; relative rewards have an equilibrium of low contributions."""
-    costs = list(dict.fromkeys(number(row, "cost") for row in found))
+    costs = list(dict.fromkeys(number(row, "cost") for row in rows))
 
     def at(cost: float, rule: str, column: str) -> float:
-        return number(only(found, cost=cost, rule=rule), column)
+        return number(only(rows, cost=cost, rule=rule), column)
 
     return [
         at_least(

@@ -102,7 +102,7 @@ def _scale(images: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float3
     return mean.astype(np.float32), images.std(axes, dtype=np.float64, keepdims=True).astype(np.float32)
 
 
-class Place(NamedTuple):
+class SettingPoint(NamedTuple):
     """Where a run stands in a grid."""
 
     data: str
@@ -112,7 +112,7 @@ class Place(NamedTuple):
 
 
 def setting_cell(
-    place: Place,
+    point: SettingPoint,
     sizes: Sizes,
     model: str,
     training: Mapping[str, Any],
@@ -127,20 +127,20 @@ def setting_cell(
     """
     rounds = training["rounds"]
     tables = {
-        "data": {"name": place.data},
+        "data": {"name": point.data},
         "partition": {"kind": "natural", "clients": sizes.clients},
         "model": {"name": model},
         "training": dict(training),
         "rewards": {"validation": sizes.validation, **rewards},
         "run": {
-            "seed": place.seed, "evaluate_every": evaluate_every or rounds, "checkpoint_every": 5,
+            "seed": point.seed, "evaluate_every": evaluate_every or rounds, "checkpoint_every": 5,
             "cores": 1,
         },
     }  # fmt: skip
-    arguments = {"partition": place.partition, "sizes": sizes._asdict(), "tables": tables}
-    name = f"rewards {place.data.rpartition('/')[2]}, {place.partition}, seed {place.seed}"
+    arguments = {"partition": point.partition, "sizes": sizes._asdict(), "tables": tables}
+    name = f"rewards {point.data.rpartition('/')[2]}, {point.partition}, seed {point.seed}"
     phases = 2 + len(rewards.get("baselines", ()))
-    named = f"{name}, {place.variant}" if place.variant else name
+    named = f"{name}, {point.variant}" if point.variant else name
     return training_cell(named, train_setting, arguments, tables, weight * phases * rounds)
 
 
@@ -163,13 +163,13 @@ def train_setting(arguments: JSONObject, folder: Path) -> JSONObject:
 
 def curves(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[Any]]]:
     """By phase: the rounds in which it was evaluated, and every client's accuracy in them."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    by_phase: dict[str, dict[str, list[Any]]] = {}
     inside = dict[str, int]()
     for record in records:
         phase = record["phase"] or "rewards"
         inside[phase] = inside.get(phase, 0) + 1
         if record["accuracies"] is not None:
-            own = found.setdefault(phase, {"rounds": [], "accuracies": []})
+            own = by_phase.setdefault(phase, {"rounds": [], "accuracies": []})
             own["rounds"].append(inside[phase])
             own["accuracies"].append(record["accuracies"])
-    return found
+    return by_phase

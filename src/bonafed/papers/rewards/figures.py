@@ -156,35 +156,35 @@ def convergence_figure(rows: Sequence[Row], methods: Sequence[str], common: str)
     return picture
 
 
-def participation_figure(found: Sequence[Row]) -> Figure:
+def participation_figure(rows: Sequence[Row]) -> Figure:
     """A dot per client."""
     picture = sheet(5.2, 3.6)
     axes = picture.subplots()
-    x, y, error = ([number(row, name) for row in found] for name in ("rate", "accuracy", "accuracy_se"))
+    x, y, error = ([number(row, name) for row in rows] for name in ("rate", "accuracy", "accuracy_se"))
     axes.errorbar(
         x, [100 * each for each in y], [200 * each for each in error], fmt="o", color=BLUE, ms=4, capsize=2
     )
     axes.set_xlabel("rate of participation p")
     axes.set_ylabel("accuracy of the client's model, %")
-    axes.set_title(f"rho {number(found[0], 'rho'):.2f}")
+    axes.set_title(f"rho {number(rows[0], 'rho'):.2f}")
     axes.grid(lw=0.4, alpha=0.5)
     return picture
 
 
-def measures_figure(found: Sequence[Row]) -> Figure:
+def measures_figure(rows: Sequence[Row]) -> Figure:
     """Both methods in every setting."""
-    settings = [row for row in found if row["split"] in PARTITIONS]
+    settings = [row for row in rows if row["split"] in PARTITIONS]
     return table_figure(settings, "rho", "rho of final with standalone accuracy")
 
 
-def bounds_figure(found: Sequence[Row], common: str) -> Figure:
+def bounds_figure(rows: Sequence[Row], common: str) -> Figure:
     """Bounds by rounds, for every theorem and rate; under `common` all clients have the same."""
     picture = sheet(6.4, 4.0)
     axes = picture.subplots()
-    rates = list(dict.fromkeys(number(row, "rate") for row in found))
-    for style, name in zip(STYLES, dict.fromkeys(str(row["theorem"]) for row in found), strict=False):
+    rates = list(dict.fromkeys(number(row, "rate") for row in rows))
+    for style, name in zip(STYLES, dict.fromkeys(str(row["theorem"]) for row in rows), strict=False):
         for colour, rate in zip(COLOURS, rates[:1] if name == common else rates, strict=False):
-            own = where(found, theorem=name, rate=rate)
+            own = where(rows, theorem=name, rate=rate)
             x, y = ([number(row, column) for row in own] for column in ("rounds", "bound"))
             axes.loglog(
                 x,
@@ -200,14 +200,14 @@ def bounds_figure(found: Sequence[Row], common: str) -> Figure:
     return picture
 
 
-def totals_figure(found: Sequence[Row]) -> Figure:
-    """Totals by cost."""
+def totals_figure(rows: Sequence[Row]) -> Figure:
+    """Total contributions by cost, for every rule."""
     picture = sheet(5.6, 3.6)
     axes = picture.subplots()
     for colour, style, rule in zip(
-        COLOURS, STYLES, dict.fromkeys(row["rule"] for row in found), strict=False
+        COLOURS, STYLES, dict.fromkeys(row["rule"] for row in rows), strict=False
     ):
-        own = [row for row in found if row["rule"] == rule]
+        own = [row for row in rows if row["rule"] == rule]
         x, y = ([number(row, column) for row in own] for column in ("cost", "total"))
         axes.plot(x, y, style, marker="o", color=colour, label=str(rule))
     axes.set_xlabel("cost of a unit of contribution")

@@ -24,7 +24,7 @@ from bonafed.papers.claim import (
     where,
     within,
 )
-from bonafed.papers.rewards.federations import PARTITIONS, Place
+from bonafed.papers.rewards.federations import PARTITIONS, SettingPoint
 from bonafed.papers.rewards.sweeps import (
     NO_CIFAR100,
     PAPER,
@@ -57,7 +57,7 @@ RECOVERY = {
 }
 
 
-def recovery_cells(options: Recovery) -> dict[Place, Cell]:
+def recovery_cells(options: Recovery) -> dict[SettingPoint, Cell]:
     """A run for every reference model, rate and seed; without recovery the reference does not matter."""
     return sweep_cells(
         options,
@@ -84,7 +84,7 @@ def recovery_rows(options: Recovery, results: Results, *references: str) -> list
     columns = {
         (reference, rate): columns_of(
             [
-                results[Place(data, partition, seed, _name(read.get(rate, rate), reference))]
+                results[SettingPoint(data, partition, seed, _name(read.get(rate, rate), reference))]
                 for seed in options.all_seeds
             ]
         )
@@ -115,16 +115,16 @@ def fig2_rows(options: Recovery, results: Results) -> list[Row]:
     return recovery_rows(options, results, "max")
 
 
-def fig2_checks(found: Sequence[Row]) -> list[Check]:
+def fig2_checks(rows: Sequence[Row]) -> list[Check]:
     """More recovery, better models that follow contributions less."""
-    none, most = found[0], found[-1]
+    none, most = rows[0], rows[-1]
     ends = f"from q {none['q']} to {most['q']}"
     return [
         at_least(f"change of mean accuracy {ends}", estimate(most, "accuracy_change"), 0.0),
         at_most(f"change of rho {ends}", estimate(most, "rho_change"), 0.0),
         *(
             printed("rho at q 0.01", estimate(row, "rho"), 0.61, 0.15)
-            for row in found
+            for row in rows
             if row["as_in_the_paper"] and row["q"] == 0.01
         ),
     ]
@@ -162,9 +162,9 @@ def fig4_rows(options: Recovery, results: Results) -> list[Row]:
     return recovery_rows(options, results, "median", "max")
 
 
-def fig4_checks(found: Sequence[Row]) -> list[Check]:
+def fig4_checks(rows: Sequence[Row]) -> list[Check]:
     """As with the best reference, with worse models and a similar rho."""
-    median = [row for row in found if row["reference"] == "median"]
+    median = [row for row in rows if row["reference"] == "median"]
     most = median[-1]
     ends = f"from q {median[0]['q']} to {most['q']}"
     return [
@@ -208,7 +208,7 @@ WITHOUT, WITH, COMMON = "IAFL, q = 0", "IAFL with recovery", "FedAvg"
 
 @dataclass(frozen=True)
 class Convergence(Swept):
-    """Figure 5."""
+    """The runs of figure 5: without recovery and with it."""
 
     recovery: float = key(unit, 0.01, help="q where there is recovery.")
 
@@ -220,7 +220,7 @@ _PRESETS = {
 }
 
 
-def fig5_cells(options: Convergence) -> dict[Place, Cell]:
+def fig5_cells(options: Convergence) -> dict[SettingPoint, Cell]:
     """Without recovery and with it, all evaluated in every round."""
     common: JSONObject = {"sharing": 0.0, "recovery": 0.0, "baselines": ["fedavg-ft"]}
     variants = {"q 0": common, "q": {"sharing": 0.0, "recovery": options.recovery}}
@@ -232,7 +232,7 @@ def fig5_rows(options: Convergence, results: Results) -> list[Row]:
 
     `behind` is FedAvg's accuracy less this one, and `lag` its mean over the rounds so far.
     """
-    found: list[Row] = []
+    rows: list[Row] = []
     (data,) = options.data
     for partition in options.partitions:
         curves = _curves(options, results, data, partition)
@@ -240,7 +240,7 @@ def fig5_rows(options: Convergence, results: Results) -> list[Row]:
         for (method, client), own in curves.items():
             behind = common - own
             lag = behind.cumsum(1) / np.arange(1, own.shape[1] + 1)
-            found += [
+            rows += [
                 {
                     "data": data, "partition": PARTITIONS[partition].label, "method": method,
                     "client": client, "round": t + 1, **over_seeds("accuracy", own[:, t].tolist()),
@@ -248,7 +248,7 @@ def fig5_rows(options: Convergence, results: Results) -> list[Row]:
                 }
                 for t in range(own.shape[1])
             ]  # fmt: skip
-    return found
+    return rows
 
 
 def _curves(
@@ -256,7 +256,7 @@ def _curves(
 ) -> dict[tuple[str, str], Floats]:
     """(seeds, rounds) accuracies by method and client; as a control, FedAvg's and IAFL's are exchanged."""
     runs = {
-        name: [results[Place(data, partition, seed, name)] for seed in options.all_seeds]
+        name: [results[SettingPoint(data, partition, seed, name)] for seed in options.all_seeds]
         for name in ("q 0", "q")
     }
     common = np.array([run["curves"]["fedavg-ft"]["accuracies"] for run in runs["q 0"]]).mean(2)
@@ -265,9 +265,9 @@ def _curves(
         each = np.array([run["curves"]["rewards"]["accuracies"] for run in runs[name]])
         order = np.array([np.argsort(run["contribution"], kind="stable") for run in runs[name]])
         n = order.shape[1]
-        for client, place in (("highest", n - 1), ("median", n // 2), ("lowest", 0)):
+        for client, position in (("highest", n - 1), ("median", n // 2), ("lowest", 0)):
             curves[method, client] = np.array(
-                [run[:, who] for run, who in zip(each, order[:, place], strict=True)]
+                [run[:, who] for run, who in zip(each, order[:, position], strict=True)]
             )
         curves[method, "mean"] = each.mean(2)
     if options.backwards:
@@ -275,10 +275,10 @@ def _curves(
     return curves
 
 
-def fig5_checks(found: Sequence[Row]) -> list[Check]:
+def fig5_checks(rows: Sequence[Row]) -> list[Check]:
     """Slower without recovery, even for the best rewarded client; with it, about as fast."""
-    last = max(row["round"] for row in found)  # type: ignore[type-var]  # whole numbers
-    ends = where(found, round=last)
+    last = max(row["round"] for row in rows)  # type: ignore[type-var]  # whole numbers
+    ends = where(rows, round=last)
     checks = []
     for row in where(ends, method=WITHOUT, client="highest"):
         what = f"FedAvg's accuracy less the best rewarded client's, q = 0, {row['partition']}"

@@ -28,7 +28,7 @@ from bonafed.papers.claim import (
     over_seeds,
     printed,
 )
-from bonafed.papers.rewards.federations import Place, setting_cell
+from bonafed.papers.rewards.federations import SettingPoint, setting_cell
 from bonafed.papers.rewards.tables import QUICK, SMOKE, Federated, several
 from bonafed.presentation.documents import JSONObject
 from bonafed.sections import Check as Rule
@@ -77,7 +77,7 @@ SHARING = {
 }
 
 
-def sharing_cells(options: Sharing) -> dict[Place, Cell]:
+def sharing_cells(options: Sharing) -> dict[SettingPoint, Cell]:
     """A run for every coefficient and seed."""
     return sweep_cells(
         options, {kappa: {"sharing": kappa, "recovery": options.recovery} for kappa in options.kappas}
@@ -95,18 +95,18 @@ def sharing_rows(options: Sharing, results: Results) -> list[Row]:
 
 def sweep_cells(
     options: Federated, variants: Variants, *, evaluate_every: int | None = None
-) -> dict[Place, Cell]:
+) -> dict[SettingPoint, Cell]:
     """A run for every data set, partition, seed and variant."""
     return {
-        place: setting_cell(
-            place, options.sizes, options.model_for(data), options.training_for(data),
+        point: setting_cell(
+            point, options.sizes, options.model_for(data), options.training_for(data),
             {"ranking": options.ranking, **table}, evaluate_every=evaluate_every,
         )
         for seed in options.all_seeds
         for data in options.data
         for partition in options.partitions
         for variant, table in variants.items()
-        for place in (Place(data, partition, seed, str(variant)),)
+        for point in (SettingPoint(data, partition, seed, str(variant)),)
     }  # fmt: skip
 
 
@@ -117,7 +117,9 @@ def sweep_rows(options: Swept, results: Results, name: str, values: Sequence[flo
     for data in options.data:
         for partition in options.partitions:
             runs = {
-                value: [results[Place(data, partition, seed, str(read))] for seed in options.all_seeds]
+                value: [
+                    results[SettingPoint(data, partition, seed, str(read))] for seed in options.all_seeds
+                ]
                 for value, read in zip(values, shown, strict=True)
             }
             columns = {value: columns_of(each) for value, each in runs.items()}
@@ -153,9 +155,9 @@ def columns_of(runs: Sequence[JSONObject]) -> dict[str, Floats]:
 # Figure 1: the sharing coefficient kappa
 
 
-def fig1_checks(found: Sequence[Row]) -> list[Check]:
+def fig1_checks(rows: Sequence[Row]) -> list[Check]:
     """More sharing, better and more equal models; with none, models follow contributions."""
-    least, most = found[0], found[-1]
+    least, most = rows[0], rows[-1]
     ends = f"from kappa {least['kappa']} to {most['kappa']}"
     return [
         at_least(f"change of mean accuracy {ends}", estimate(most, "accuracy_change"), 0.0),
@@ -194,18 +196,18 @@ _PRINTED = {0.0: 0.046, 0.8: 0.192}  # accuracy of the free rider with q = 0, by
 
 def free_riders_rows(options: Sharing, results: Results) -> list[Row]:
     """For every kappa: the client that contributes least, the others, and how far it is behind."""
-    found: list[Row] = []
+    rows: list[Row] = []
     kappas = options.kappas[::-1] if options.backwards else options.kappas
     for data in options.data:
         first: np.ndarray | None = None
         for kappa, read in zip(options.kappas, kappas, strict=True):
-            runs = [results[Place(data, "quantity", seed, str(read))] for seed in options.all_seeds]
+            runs = [results[SettingPoint(data, "quantity", seed, str(read))] for seed in options.all_seeds]
             accuracies = np.array([run["accuracies"]["rewards"] for run in runs])
             who = np.array([np.argmin(run["contribution"]) for run in runs])
             least = accuracies[np.arange(len(runs)), who]
             others = (accuracies.sum(1) - least) / (accuracies.shape[1] - 1)
             first = least if first is None else first
-            found.append(
+            rows.append(
                 {
                     "data": data, "kappa": kappa,
                     **over_seeds("least", least.tolist()),
@@ -215,12 +217,12 @@ def free_riders_rows(options: Sharing, results: Results) -> list[Row]:
                     "paper": _PRINTED.get(kappa) if options.is_as(SHARING["paper"]) else None,
                 }
             )  # fmt: skip
-    return found
+    return rows
 
 
-def free_riders_checks(found: Sequence[Row]) -> list[Check]:
+def free_riders_checks(rows: Sequence[Row]) -> list[Check]:
     """It is behind, and further where less is shared."""
-    least, most = found[0], found[-1]
+    least, most = rows[0], rows[-1]
     return [
         at_least(
             f"how far it is behind the others at kappa {least['kappa']}", estimate(least, "behind"), 0.0
@@ -231,7 +233,7 @@ def free_riders_checks(found: Sequence[Row]) -> list[Check]:
         ),
         *(
             printed(f"accuracy at kappa {row['kappa']}", estimate(row, "least"), float(row["paper"]), 0.05)
-            for row in found
+            for row in rows
             if isinstance(row["paper"], float)
         ),
     ]  # fmt: skip

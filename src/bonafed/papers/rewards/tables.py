@@ -41,7 +41,7 @@ from bonafed.papers.claim import (
     printed,
     where,
 )
-from bonafed.papers.rewards.federations import PARTITIONS, Place, Sizes, setting_cell, split_of
+from bonafed.papers.rewards.federations import PARTITIONS, SettingPoint, Sizes, setting_cell, split_of
 from bonafed.papers.rewards.printed import printed_scores, printed_wins
 from bonafed.presentation.documents import JSONObject
 from bonafed.sections import Check as Rule
@@ -138,7 +138,7 @@ class Federated(Settings):
 
     @property
     def sizes(self) -> Sizes:
-        """How much data."""
+        """How many clients and samples a run has."""
         return Sizes(self.clients, self.validation, self.samples, self.tested)
 
     def model_for(self, data: str) -> str:
@@ -147,7 +147,7 @@ class Federated(Settings):
         return usual if self.model == BY_DATA else self.model
 
     def training_for(self, data: str) -> JSONObject:
-        """The table [training]."""
+        """The table [training] of a config for a data set."""
         table: JSONObject = {
             "rounds": _rounds(data) if self.rounds == BY_DATA else self.rounds,
             "batch_size": self.batch_size,
@@ -189,22 +189,22 @@ class Tables(Federated):
     )
 
 
-def cells(options: Tables) -> dict[Place, Cell]:
+def cells(options: Tables) -> dict[SettingPoint, Cell]:
     """The runs of all settings, one setting after the other."""
     variants = dict.fromkeys(METHODS[name].variant for name in options.methods)
     return {
-        place: _cell(options, place)
+        point: _cell(options, point)
         for seed in options.all_seeds
         for data in options.data
         for partition in options.partitions
         if not (partition == "noise" and data in _TEXT)  # words cannot be blurred
         for variant in variants
-        for place in (Place(data, partition, seed, variant),)
+        for point in (SettingPoint(data, partition, seed, variant),)
     }
 
 
-def _cell(options: Tables, place: Place) -> Cell:
-    methods = [METHODS[name] for name in options.methods if METHODS[name].variant == place.variant]
+def _cell(options: Tables, point: SettingPoint) -> Cell:
+    methods = [METHODS[name] for name in options.methods if METHODS[name].variant == point.variant]
     baselines = [method.phase for method in methods if method.phase != "rewards"]
     cheats = [f"{i} noise {options.noise:g}" for i in range(options.clients)] if options.noise else []
     rewards = {
@@ -213,10 +213,10 @@ def _cell(options: Tables, place: Place) -> Cell:
         "baselines": baselines,
         "ranking": options.ranking,
         "agents": cheats,
-        **VARIANTS[place.variant],
+        **VARIANTS[point.variant],
     }
     return setting_cell(
-        place, options.sizes, options.model_for(place.data), options.training_for(place.data), rewards
+        point, options.sizes, options.model_for(point.data), options.training_for(point.data), rewards
     )
 
 
@@ -230,7 +230,7 @@ def table(options: Tables, results: Results, *metrics: str) -> list[Row]:
     method, seed by seed; and `highest`, the share of seeds (over all settings: of settings) in which none
     is above it.
     """
-    settings = list(dict.fromkeys((place.data, place.partition) for place in results))
+    settings = list(dict.fromkeys((point.data, point.partition) for point in results))
     values = {name: _values(options, results, settings, name) for name in metrics}
     first = values[metrics[0]]
     won = _lead(first) >= 0
@@ -263,14 +263,14 @@ def table(options: Tables, results: Results, *metrics: str) -> list[Row]:
 def _values(options: Tables, results: Results, settings: Sequence[tuple[str, str]], metric: str) -> Floats:
     """(methods, settings, seeds) a metric; NaN where it is undefined."""
     sign = -1.0 if options.reversed and metric.startswith("rho") else 1.0
-    found = np.full((len(options.methods), len(settings), options.seeds), np.nan)
+    values = np.full((len(options.methods), len(settings), options.seeds), np.nan)
     for m, name in enumerate(options.methods):
         kind = METHODS[name]
         for s, setting in enumerate(settings):
             for k, seed in enumerate(options.all_seeds):
-                value = results[Place(*setting, seed, kind.variant)]["methods"][kind.phase][metric]
-                found[m, s, k] = np.nan if value is None else sign * value
-    return found
+                value = results[SettingPoint(*setting, seed, kind.variant)]["methods"][kind.phase][metric]
+                values[m, s, k] = np.nan if value is None else sign * value
+    return values
 
 
 def _lead(values: Floats) -> Floats:

@@ -75,18 +75,18 @@ def algorithm1_cells(settings: Learning) -> Mapping[Any, Cell]:
 
 def algorithm1_rows(settings: Learning, results: Results) -> list[Row]:
     """The distance from the optimum after so many reports, and over that of the first mechanism."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for variant in VARIANTS:
         runs = [results[variant, seed]["distance"] for seed in settings.all_seeds]
-        listed += [
+        rows += [
             {
-                "algorithm": variant, "reports": place,
+                "algorithm": variant, "reports": reports,
                 **over_seeds("distance", [run[number] for run in runs]),
                 **over_seeds("over_first", [run[number] / run[0] for run in runs]),
             }
-            for number, place in enumerate(settings.places)
+            for number, reports in enumerate(settings.places)
         ]  # fmt: skip
-    return listed
+    return rows
 
 
 def algorithm1_checks(table: Sequence[Row]) -> list[Check]:
@@ -168,31 +168,31 @@ def proposition2_cells(settings: Accounts) -> Mapping[Any, Cell]:
 
 def proposition2_rows(settings: Accounts, results: Results) -> list[Row]:
     """How often the budget is broken and by how much, the best lie, the least utility."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for variant in VARIANTS:
         for prior in settings.priors.split(";"):
-            found = [results[variant, prior, seed] for seed in settings.all_seeds]
-            listed.append(
+            batches = [results[variant, prior, seed] for seed in settings.all_seeds]
+            rows.append(
                 {
                     "algorithm": variant, "prior": prior,
-                    **over_seeds("over", [one["over"] for one in found]),
-                    "most_spent": max(one["most"] for one in found),
-                    "best_lie": max(one["gain"] for one in found),
-                    "least_utility": min(one["utility"] for one in found),
+                    **over_seeds("over", [one["over"] for one in batches]),
+                    "most_spent": max(one["most"] for one in batches),
+                    "best_lie": max(one["gain"] for one in batches),
+                    "least_utility": min(one["utility"] for one in batches),
                 }
             )  # fmt: skip
-    return listed
+    return rows
 
 
 def proposition2_checks(table: Sequence[Row]) -> list[Check]:
     """None over the budget, no lie that pays, nobody who loses."""
-    found = []
+    comparisons = []
     for variant in VARIANTS:
         own, corrected = where(table, algorithm=variant), variant == "safe"
         worst = max(own, key=lambda row: number(row, "over"))
         lie = max(number(row, "best_lie") for row in own)
         least = min(number(row, "least_utility") for row in own)
-        found += [
+        comparisons += [
             at_most(
                 f"share of sequences over the budget, {variant}", estimate(worst, "over"), 0.0,
                 corrected=corrected,
@@ -205,7 +205,7 @@ def proposition2_checks(table: Sequence[Row]) -> list[Check]:
                 corrected=corrected,
             ),
         ]  # fmt: skip
-    return found
+    return comparisons
 
 
 PROPOSITION2 = Claim(
@@ -279,7 +279,7 @@ def qhat_cells(settings: Beginnings) -> Mapping[Any, Cell]:
 
 def qhat_rows(settings: Beginnings, results: Results) -> list[Row]:
     """1/q of the first clients and of the others, and the money left for these, by probability."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     fair = settings.budget / settings.prior.high
     by_factor = settings.read(FACTORS, results)
     lowest = by_factor[FACTORS[0]]
@@ -290,8 +290,8 @@ def qhat_rows(settings: Beginnings, results: Results) -> list[Row]:
         for name in ("first", "later", "left"):
             ratios = [here / there for here, there in zip(own[name], lowest[name], strict=True)]
             row |= over_seeds(f"{name}_over_lowest", ratios)
-        listed.append(row)
-    return listed
+        rows.append(row)
+    return rows
 
 
 def qhat_checks(table: Sequence[Row]) -> list[Check]:
@@ -350,7 +350,7 @@ def rho_cells(settings: Shares) -> Mapping[Any, Cell]:
 
 def rho_rows(settings: Shares, results: Results) -> list[Row]:
     """The first estimate's error and what is lost, by share."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     by_share = settings.read(SHARES, results)
     first = by_share[SHARES[0]]
     for share, own in by_share.items():
@@ -360,8 +360,8 @@ def rho_rows(settings: Shares, results: Results) -> list[Row]:
         pairs = {name: list(zip(own[name], first[name], strict=True)) for name in ("error", "lost_first")}
         row |= over_seeds("error_over_first", [here / there for here, there in pairs["error"]])
         row |= over_seeds("more_lost_first", [here - there for here, there in pairs["lost_first"]])
-        listed.append(row)
-    return listed
+        rows.append(row)
+    return rows
 
 
 def rho_checks(table: Sequence[Row]) -> list[Check]:

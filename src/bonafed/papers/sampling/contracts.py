@@ -72,16 +72,16 @@ def theorem1_rows(search: Search, _: Results) -> list[Row]:
         for kind, (q, money) in payments.items():
             worst[kind].append(_broken(costs, q, money))
     return [
-        {"mechanisms": kind, "tried": len(found), "least_broken": min(found), "most_broken": max(found)}
-        for kind, found in worst.items()
+        {"mechanisms": kind, "tried": len(broken), "least_broken": min(broken), "most_broken": max(broken)}
+        for kind, broken in worst.items()
     ]
 
 
 def _with_a_rise(falling: Floats, rng: np.random.Generator) -> Floats:
     """Two neighbours change places: a dearer client is sampled more often."""
-    place = int(rng.integers(falling.size - 1))
+    level = int(rng.integers(falling.size - 1))
     rising = falling.copy()
-    rising[[place, place + 1]] = rising[[place + 1, place]]
+    rising[[level, level + 1]] = rising[[level + 1, level]]
     return rising
 
 
@@ -108,13 +108,13 @@ def theorem1_checks(table: Sequence[Row]) -> list[Check]:
         least = Estimate(number(kinds[kind], "least_broken"))
         return at_least(f"least that is broken: {kind}", least, _NOTICEABLE, corrected=corrected)
 
-    found = [
+    comparisons = [
         check
         for c in (False, True)
         for check in (kept(KINDS[0], corrected=c), broken(KINDS[1], corrected=c))
     ]
-    found.append(broken(KINDS[2], corrected=False))
-    return [*found, kept(KINDS[2], corrected=True), broken(KINDS[3], corrected=True)]
+    comparisons.append(broken(KINDS[2], corrected=False))
+    return [*comparisons, kept(KINDS[2], corrected=True), broken(KINDS[3], corrected=True)]
 
 
 THEOREM1 = Claim(
@@ -157,7 +157,7 @@ class Priors(Settings):
 
 def lemma1_rows(priors: Priors, _: Results) -> list[Row]:
     """For every prior: the objective against a search that knows no virtual cost, and the steps of H."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for seed in priors.all_seeds:
         prior = _regular(np.random.default_rng(seed), priors.levels)
         steps = np.diff(_h(prior))
@@ -166,7 +166,7 @@ def lemma1_rows(priors: Priors, _: Results) -> list[Row]:
             menu = (uniform_menu if priors.uniform else optimal_menu)(prior, budget)
             q = menu.probability(prior.costs)
             ours = float(np.sum(prior.masses / q))
-            listed.append(
+            rows.append(
                 {
                     "prior": seed, "budget": budget, "closed_form": ours,
                     "over_search": ours / _searched(prior, budget),
@@ -175,7 +175,7 @@ def lemma1_rows(priors: Priors, _: Results) -> list[Row]:
                     "least_step_of_h": float(steps.min()), "least_step_but_last": float(steps[:-1].min()),
                 }
             )  # fmt: skip
-    return listed
+    return rows
 
 
 def _regular(rng: np.random.Generator, levels: int) -> Discrete:
@@ -212,8 +212,8 @@ def _searched(prior: Discrete, budget: float) -> float:
     def objective(q: Floats) -> float:
         return float(f @ (1 / q))
 
-    found = minimize(objective, np.full(c.size, min(1.0, budget / prior.high)), **how)
-    return float(found.fun)
+    solution = minimize(objective, np.full(c.size, min(1.0, budget / prior.high)), **how)
+    return float(solution.fun)
 
 
 def lemma1_checks(table: Sequence[Row]) -> list[Check]:
@@ -225,9 +225,9 @@ def lemma1_checks(table: Sequence[Row]) -> list[Check]:
         name: max(number(row, name) for row in table)
         for name in ("over_search", "spend_over_budget", "largest_rise")
     }
-    found = []
+    comparisons = []
     for corrected in (False, True):
-        found += [
+        comparisons += [
             at_most("largest E[1/q] over the least that a search finds", Estimate(worst["over_search"]),
                     1 + _SEARCH, corrected=corrected),
             at_most("largest spend over the budget", Estimate(worst["spend_over_budget"]), 1 + _ROUNDING,
@@ -235,7 +235,7 @@ def lemma1_checks(table: Sequence[Row]) -> list[Check]:
             at_most("largest rise of q", Estimate(worst["largest_rise"]), _ROUNDING, corrected=corrected),
         ]  # fmt: skip
     return [
-        *found,
+        *comparisons,
         at_least("least H(m + 1) - H(m), m = 0..K - 1", Estimate(least["least_step_of_h"]), _ROUNDING),
         at_least("least H(m + 1) - H(m), m = 0..K - 2", Estimate(least["least_step_but_last"]), _ROUNDING,
                  corrected=True),
@@ -298,7 +298,7 @@ def _of_prior(name: str, prior: ContinuousPrior, equation: Equation) -> list[Row
     phi = np.asarray(prior.virtual_cost(x))
     right = head + np.where(tail > 0, phi**equation.power, 0.0) * tail
     first = float(np.sqrt(phi[0]) * tail[0])  # case 2 begins here, and ends at the highest cost
-    listed: list[Row] = []
+    rows: list[Row] = []
     for share in ((np.arange(equation.budgets) + 0.5) / equation.budgets).tolist():
         budget = first + share * (prior.high - first)
         best = optimal_menu(prior, budget)
@@ -306,7 +306,7 @@ def _of_prior(name: str, prior: ContinuousPrior, equation: Equation) -> list[Row
             worth = optimal_menu(prior, budget, variant="printed").expected_inverse_probability
         except NoSolution:
             worth = None
-        listed.append(
+        rows.append(
             {
                 "prior": name, "share": share, "budget": budget,
                 "printed_roots": _roots(head + tail, budget),
@@ -315,7 +315,7 @@ def _of_prior(name: str, prior: ContinuousPrior, equation: Equation) -> list[Row
                 "inverse": best.expected_inverse_probability, "printed_inverse": worth,
             }
         )  # fmt: skip
-    return listed
+    return rows
 
 
 def _roots(values: Floats, budget: float) -> int:
@@ -327,10 +327,10 @@ def _roots(values: Floats, budget: float) -> int:
 
 def theorem2_checks(table: Sequence[Row]) -> list[Check]:
     """One threshold at every budget of case 2; all money used; no worse than what print gives."""
-    found = []
+    comparisons = []
     for kind, corrected in (("printed", False), ("corrected", True)):
         counts = [number(row, f"{kind}_roots") for row in table]
-        found += [
+        comparisons += [
             at_least(f"fewest thresholds of a budget of case 2, {kind} H", Estimate(min(counts)), 1,
                      corrected=corrected),
             at_most(f"most thresholds of a budget of case 2, {kind} H", Estimate(max(counts)), 1,
@@ -340,7 +340,7 @@ def theorem2_checks(table: Sequence[Row]) -> list[Check]:
     both = [row for row in table if row["printed_inverse"] is not None]
     gains = [number(row, "inverse") / number(row, "printed_inverse") for row in both] or [1.0]
     return [
-        *found,
+        *comparisons,
         at_least("least share of the budget that is spent", Estimate(least), 1 - 1e-9, corrected=True),
         at_most("largest E[1/q] over that of the printed contract", Estimate(max(gains)), 1 + 1e-9,
                 corrected=True),

@@ -26,14 +26,14 @@ def panels(count: int, width: float = 4.4, height: float = 3.4) -> tuple[Figure,
 
 
 def with_errors(
-    axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, place: int = 0, *, error: bool = True
+    axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, position: int = 0, *, error: bool = True
 ) -> None:
     """A column over another, with bars of two standard errors where the column has them."""
     values = [number(row, y) for row in rows]
     bars = [2 * number(row, f"{y}_se") for row in rows] if error and f"{y}_se" in rows[0] else None
     axes.errorbar(
         [number(row, x) for row in rows], values, yerr=bars, label=label, capsize=2, marker="o", ms=3,
-        color=COLOURS[place % len(COLOURS)], ls=STYLES[place % len(STYLES)],
+        color=COLOURS[position % len(COLOURS)], ls=STYLES[position % len(STYLES)],
     )  # fmt: skip
 
 
@@ -62,9 +62,11 @@ def finish(axes: Axes, x: str, y: str, title: str = "", legend: Callable[[Axes],
 def promises_figure(table: Sequence[Row], noticeable: float) -> Figure:
     """What is broken, by kind of mechanism; red is what can be noticed."""
     figure, (axes,) = panels(1, 6.5, 2.8)
-    for place, row in enumerate(table):
+    for position, row in enumerate(table):
         least, most = (max(number(row, name), 1e-17) for name in ("least_broken", "most_broken"))
-        axes.plot([least, most], [place, place], color=BLUE if most < noticeable else RED, marker="o", lw=3)
+        axes.plot(
+            [least, most], [position, position], color=BLUE if most < noticeable else RED, marker="o", lw=3
+        )
     axes.set_yticks(range(len(table)), [str(row["mechanisms"]) for row in table])
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -88,8 +90,8 @@ def thresholds_figure(table: Sequence[Row]) -> Figure:
     by_prior = groups(table, "prior")
     figure, axes = panels(len(by_prior), 3.6)
     for panel, (name, own) in zip(axes, by_prior.items(), strict=True):
-        for place, kind in enumerate(("corrected", "printed")):
-            with_errors(panel, own, "share", f"{kind}_roots", kind, place)
+        for position, kind in enumerate(("corrected", "printed")):
+            with_errors(panel, own, "share", f"{kind}_roots", kind, position)
         panel.set_ylim(-0.1, 2.5)
         panel.set_yticks([0, 1, 2])
         finish(panel, "budget, as a share of case 2", "thresholds that solve H(x) = budget", name)
@@ -99,9 +101,9 @@ def thresholds_figure(table: Sequence[Row]) -> Figure:
 def probability_figure(table: Sequence[Row]) -> Figure:
     """q* against the cost in the three cases."""
     figure, (axes,) = panels(1, 5.5)
-    for place, (case, own) in enumerate(groups(table, "case").items()):
+    for position, (case, own) in enumerate(groups(table, "case").items()):
         label = f"case {case}: budget {number(own[0], 'budget'):g}"
-        with_errors(axes, own, "cost", "probability", label, place, error=False)
+        with_errors(axes, own, "cost", "probability", label, position, error=False)
     for line in axes.lines:
         line.set_marker("")
     threshold = number(where(table, case=2)[0], "threshold")
@@ -130,8 +132,8 @@ def recursion_figure(table: Sequence[Row]) -> Figure:
     """The largest value over the bound, against E."""
     figure, (axes,) = panels(1, 5.5)
     steps = sorted({number(row, "local_steps") for row in table})
-    for place, (name, own) in enumerate(reversed([*groups(table, "rate").items()])):
-        with_errors(axes, own, "local_steps", "largest", f"{name} rate", place)
+    for position, (name, own) in enumerate(reversed([*groups(table, "rate").items()])):
+        with_errors(axes, own, "local_steps", "largest", f"{name} rate", position)
     axes.axhline(1.0, color="black", lw=0.8, ls=":")
     plain_log(axes)
     axes.set_xscale("log")
@@ -144,7 +146,7 @@ def recursion_figure(table: Sequence[Row]) -> Figure:
 def loss_figure(table: Sequence[Row]) -> Figure:
     """The loss over the rounds, under each mechanism, and at the end over uniform's."""
     figure, (left, right) = panels(2)
-    for place, (name, (colour, style)) in enumerate(MECHANISMS.items()):
+    for position, (name, (colour, style)) in enumerate(MECHANISMS.items()):
         own = where(table, mechanism=name)
         x, y = [number(row, "round") for row in own], [number(row, "loss") for row in own]
         left.plot(x, y, color=colour, ls=style, label=name)
@@ -152,7 +154,7 @@ def loss_figure(table: Sequence[Row]) -> Figure:
         low, high = ([a + s * b for a, b in zip(y, bars, strict=True)] for s in (-1, 1))
         left.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
         last = estimate(_final(table, name), "over_uniform")
-        right.errorbar([last.value], [place], xerr=[2 * last.error], color=colour, marker="o", capsize=3)
+        right.errorbar([last.value], [position], xerr=[2 * last.error], color=colour, marker="o", capsize=3)
     plain_log(left)
     curves = [number(row, "loss") for row in table]
     left.set_ylim(0.7 * min(curves), 1.5 * max(curves))  # a band may reach below 0
@@ -172,10 +174,10 @@ def _final(table: Sequence[Row], mechanism: str) -> Row:
 def recruits_figure(table: Sequence[Row]) -> Figure:
     """Clients in a round under each mechanism."""
     figure, (axes,) = panels(1, 5.5)
-    for place, (name, (colour, _)) in enumerate(MECHANISMS.items()):
+    for position, (name, (colour, _)) in enumerate(MECHANISMS.items()):
         last = _final(table, name)
         axes.bar(
-            place, number(last, "participants"), yerr=2 * number(last, "participants_se"), color=colour,
+            position, number(last, "participants"), yerr=2 * number(last, "participants_se"), color=colour,
             capsize=3,
         )  # fmt: skip
     axes.set_xticks(range(len(MECHANISMS)), [name.replace(" ", "\n") for name in MECHANISMS], fontsize=8)
@@ -197,17 +199,17 @@ def comparable_figure(table: Sequence[Row]) -> Figure:
             [x], [value], yerr=[2 * error], color=colour, marker="o", capsize=3, ls="", label=label
         )
     axes.axhline(1.0, color="black", lw=0.8, ls=":")
-    axes.set_xticks([place + 0.3 for place in range(len(groups))], [f"{d}, {c}" for d, c in groups])
+    axes.set_xticks([position + 0.3 for position in range(len(groups))], [f"{d}, {c}" for d, c in groups])
     finish(axes, "data in the paper, distribution of costs", "loss over complete information's")
     return figure
 
 
 def distance_figure(table: Sequence[Row]) -> Figure:
-    """Distance against reports."""
+    """Distance from the optimum against the number of reports."""
     figure, (axes,) = panels(1, 5.5)
     names = {"printed": "as printed", "safe": "corrected, with ironing"}
-    for place, (variant, own) in enumerate(reversed([*groups(table, "algorithm").items()])):
-        with_errors(axes, own, "reports", "distance", names[variant], place)
+    for position, (variant, own) in enumerate(reversed([*groups(table, "algorithm").items()])):
+        with_errors(axes, own, "reports", "distance", names[variant], position)
     axes.set_xscale("log")
     plain_log(axes)
     finish(axes, "reports so far", "mean |q - q*| over mean q*")
@@ -223,13 +225,13 @@ def accounts_figure(table: Sequence[Row]) -> Figure:
         strict=True,
     ):
         for shift, (variant, own) in enumerate(groups(table, "algorithm").items()):
-            places = [place + 0.4 * shift for place in range(len(own))]
+            positions = [position + 0.4 * shift for position in range(len(own))]
             values = [factor * number(row, column) for row in own]
             colour = RED if variant == "printed" else BLUE
             name = "as printed" if variant == "printed" else "corrected"
-            panel.bar(places, values, 0.38, color=colour, label=name)
+            panel.bar(positions, values, 0.38, color=colour, label=name)
         priors = [str(row["prior"]) for row in own]
-        panel.set_xticks([place + 0.2 for place in range(len(priors))], priors, fontsize=8)
+        panel.set_xticks([position + 0.2 for position in range(len(priors))], priors, fontsize=8)
         finish(panel, "costs", label)
     return figure
 
@@ -237,10 +239,10 @@ def accounts_figure(table: Sequence[Row]) -> Figure:
 def beginnings_figure(table: Sequence[Row]) -> Figure:
     """1/q of both groups against qhat."""
     figure, (axes,) = panels(1, 5.5)
-    for place, (name, label) in enumerate(
+    for position, (name, label) in enumerate(
         (("first", "first clients"), ("later", "the others"), ("all", "all clients"))
     ):
-        with_errors(axes, table, "qhat", name, label, place)
+        with_errors(axes, table, "qhat", name, label, position)
     plain_log(axes)
     finish(axes, "qhat, probability of the first clients", "mean 1/q")
     return figure

@@ -54,17 +54,17 @@ def cells(settings: Training) -> Mapping[Any, Cell]:
 
 def rows(settings: Training, results: Results) -> list[Row]:
     """A row for every mechanism and evaluation; the last of each has what it comes to in the end."""
-    listed: list[Row] = []
-    found = by_mechanism(results)
-    seeds, shown = settings.all_seeds, found["uniform", settings.seed]["rounds"]
+    rows: list[Row] = []
+    by_scheme = by_mechanism(results)
+    seeds, shown = settings.all_seeds, by_scheme["uniform", settings.seed]["rounds"]
     for name in SCHEMES:
-        own = [found[name, seed] for seed in seeds]
-        listed += [
-            {"mechanism": name, "round": at, **over_seeds("loss", [one["loss"][place] for one in own])}
-            for place, at in enumerate(shown)
+        own = [by_scheme[name, seed] for seed in seeds]
+        rows += [
+            {"mechanism": name, "round": at, **over_seeds("loss", [one["loss"][index] for one in own])}
+            for index, at in enumerate(shown)
         ]
-        listed[-1] |= compared(found, name, seeds) | present(found, name, seeds)
-    return listed
+        rows[-1] |= compared(by_scheme, name, seeds) | present(by_scheme, name, seeds)
+    return rows
 
 
 def compared(results: Mapping[Any, Any], name: str, seeds: Sequence[int]) -> Row:
@@ -73,17 +73,17 @@ def compared(results: Mapping[Any, Any], name: str, seeds: Sequence[int]) -> Row
     row = over_seeds("loss_at_the_end", ends)
     for other in ("uniform", "complete information"):
         theirs = [at_the_end(results[other, seed]) for seed in seeds]
-        ratios = [mine / its for mine, its in zip(ends, theirs, strict=True)]
+        ratios = [ours / its for ours, its in zip(ends, theirs, strict=True)]
         row |= over_seeds("over_" + other.replace(" ", "_"), ratios)
     return row
 
 
 def present(results: Mapping[Any, Any], name: str, seeds: Sequence[int]) -> Row:
     """Clients in a round under a mechanism, on average, and over those under uniform sampling."""
-    found = [results[name, seed]["participants"] for seed in seeds]
+    own = [results[name, seed]["participants"] for seed in seeds]
     flat = [results["uniform", seed]["participants"] for seed in seeds]
-    more = [mine / theirs for mine, theirs in zip(found, flat, strict=True)]
-    return over_seeds("participants", found) | over_seeds("participants_over_uniform", more)
+    more = [ours / theirs for ours, theirs in zip(own, flat, strict=True)]
+    return over_seeds("participants", own) | over_seeds("participants_over_uniform", more)
 
 
 def final(table: Sequence[Row], mechanism: str) -> Row:
@@ -96,11 +96,11 @@ def judge_by(share: float | None) -> Callable[[Sequence[Row]], list[Check]]:
 
     def judge(table: Sequence[Row]) -> list[Check]:
         ratio = estimate(final(table, "prior-based"), "over_uniform")
-        found = [at_most("loss, prior-based over uniform", ratio, 1.0)]
+        comparisons = [at_most("loss, prior-based over uniform", ratio, 1.0)]
         if share is not None:
             what = "loss, prior-based over uniform, as printed"
-            found.append(printed(what, ratio, share, (1 - share) / 2))
-        return found
+            comparisons.append(printed(what, ratio, share, (1 - share) / 2))
+        return comparisons
 
     return judge
 
@@ -239,14 +239,14 @@ def comparable_cells(settings: Both) -> Mapping[Any, Cell]:
 
 def comparable_rows(settings: Both, results: Results) -> list[Row]:
     """Every mechanism's loss over that under complete information."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for theirs in settings.data:
         for kind in COSTS:
             own = by_mechanism({seed: results[theirs, kind, seed] for seed in settings.all_seeds})
             for name in SCHEMES:
                 ratios = compared(own, name, settings.all_seeds)
-                listed.append({"data": theirs, "costs": kind, "mechanism": name, **ratios})
-    return listed
+                rows.append({"data": theirs, "costs": kind, "mechanism": name, **ratios})
+    return rows
 
 
 def comparable_checks(table: Sequence[Row]) -> list[Check]:

@@ -51,19 +51,19 @@ class Shape(Section):
 
 def fig1_rows(shape: Shape, _: Results) -> list[Row]:
     """q* at every cost, for a budget of every case."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     prior = shape.prior
     costs = np.linspace(prior.low, prior.high, shape.points)
     phi = np.asarray(prior.virtual_cost(costs))
     for budget in (shape.scarce, shape.some, shape.plenty):
         menu = optimal_menu(prior, budget)
         q = menu.probability(costs[::-1] if shape.turned else costs)
-        listed += [
+        rows += [
             {"case": int(menu.case), "budget": budget, "threshold": float(menu.threshold), "cost": c,
              "virtual_cost": v, "probability": p}
             for c, v, p in zip(costs.tolist(), phi.tolist(), q.tolist(), strict=True)
         ]  # fmt: skip
-    return listed
+    return rows
 
 
 def fig1_checks(table: Sequence[Row]) -> list[Check]:
@@ -140,14 +140,14 @@ def priors(mean: float) -> dict[str, Prior]:
 
 def fig4_rows(means: Means, _: Results) -> list[Row]:
     """E[q] and E[1/q] of the mechanisms at every mean cost: computed, not drawn."""
-    listed: list[Row] = []
-    for place, mean in enumerate(np.linspace(means.lowest, means.highest, means.points).tolist()):
+    rows: list[Row] = []
+    for index, mean in enumerate(np.linspace(means.lowest, means.highest, means.points).tolist()):
         for name, prior in priors(mean).items():
             best, flat = optimal_menu(prior, means.budget), uniform_menu(prior, means.budget)
-            if means.exchanged and place % 2:
+            if means.exchanged and index % 2:
                 best, flat = flat, best
             known = complete_information_population(prior, means.budget)
-            listed.append(
+            rows.append(
                 {
                     "costs": name, "mean": float(prior.mean), "highest": float(prior.high),
                     "prior_based": best.expected_probability, "uniform": flat.expected_probability,
@@ -156,7 +156,7 @@ def fig4_rows(means: Means, _: Results) -> list[Row]:
                     "inverse_uniform": flat.expected_inverse_probability,
                 }
             )  # fmt: skip
-    return sorted(listed, key=lambda row: (str(row["costs"]), number(row, "mean")))
+    return sorted(rows, key=lambda row: (str(row["costs"]), number(row, "mean")))
 
 
 def fig4_checks(table: Sequence[Row]) -> list[Check]:
@@ -212,11 +212,11 @@ class Recursion(Section):
 
 def proposition1_rows(recursion: Recursion, _: Results) -> list[Row]:
     """What the proof's inequalities come to over the bound that they are to prove, with either rate."""
-    listed: list[Row] = []
+    rows: list[Row] = []
     for steps in STEPS:
         for variant in ("printed", "corrected"):
             over = _over_bound(recursion, steps, variant)
-            listed.append(
+            rows.append(
                 {
                     "rate": variant,
                     "local_steps": steps,
@@ -224,7 +224,7 @@ def proposition1_rows(recursion: Recursion, _: Results) -> list[Row]:
                     "last": float(over[-1]),
                 }
             )
-    return listed
+    return rows
 
 
 def _over_bound(
@@ -242,14 +242,14 @@ def _over_bound(
     sampling = 4 * steps**2 / recursion.probability
     rounds = np.arange(recursion.rounds)[:, None]
     rates = recursion.factor * model.learning_rate(rounds, np.arange(steps), variant)
-    distance, found = model.initial_distance**2, []
+    distance, distances = model.initial_distance**2, []
     for own in rates:
         for rate in own.tolist():
             distance = abs(1 - mu * rate) * distance + rate**2 * drift
         distance += float(own[-1]) ** 2 * sampling
-        found.append(distance)
+        distances.append(distance)
     stated = np.array([model.bound([recursion.probability], r + 1) for r in range(recursion.rounds)])
-    return np.asarray(smooth / 2 * np.array(found) / stated)
+    return np.asarray(smooth / 2 * np.array(distances) / stated)
 
 
 def proposition1_checks(table: Sequence[Row]) -> list[Check]:

@@ -73,7 +73,7 @@ def _cell(runs: Runs, data: str, costs: Prior, seed: int) -> Cell:
 
 def by_mechanism(results: Mapping[int, JSONObject]) -> dict[tuple[str, int], JSONObject]:
     """The results of cells, run by run."""
-    return {(name, seed): found[name] for seed, found in results.items() for name in SCHEMES}
+    return {(name, seed): by_name[name] for seed, by_name in results.items() for name in SCHEMES}
 
 
 def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[str, dict[str, Any]]:
@@ -112,25 +112,25 @@ def train(arguments: JSONObject, folder: Path) -> JSONObject:
     return {name: _trained(of, data, folder / "run") for name, of in arguments["tables"].items()}
 
 
-def _trained(tables: JSONObject, data: Dataset, place: Path) -> JSONObject:
+def _trained(tables: JSONObject, data: Dataset, run_folder: Path) -> JSONObject:
     """A run that is judged by its training records: rounds, losses at them, participants, spend."""
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.local import EngineFederation
     from bonafed.runs import config, prepare, training
 
-    shutil.rmtree(place, ignore_errors=True)  # of a cell that was stopped
+    shutil.rmtree(run_folder, ignore_errors=True)  # of a cell that was stopped
     ready = prepare.prepare(config.from_tables(tables), dataset=data)
     clients = ready.clients
     assert isinstance(clients, EngineFederation)  # simulated, as the config has it
     fewest = min(part.size for part in clients.parts)
     some = np.concatenate([part[:fewest] for part in clients.parts])
     own = Samples(clients.samples.features[some], clients.samples.labels[some])
-    done = training.train(replace(ready, test=own), place)
-    looked = [record for record in done.metrics if record["test_loss"] is not None]
-    shutil.rmtree(place)
+    done = training.train(replace(ready, test=own), run_folder)
+    evaluated = [record for record in done.metrics if record["test_loss"] is not None]
+    shutil.rmtree(run_folder)
     return {
-        "rounds": [record["round"] for record in looked],
-        "loss": [record["test_loss"] for record in looked],
+        "rounds": [record["round"] for record in evaluated],
+        "loss": [record["test_loss"] for record in evaluated],
         "participants": done.summary["mean_participants"], "spend": done.summary["spend"],
     }  # fmt: skip
 

@@ -41,8 +41,8 @@ def _draw(arguments: JSONObject, prior: Prior) -> Floats:
 def _played(sequence: PriorFreeSampling, reports: Floats) -> Iterator[tuple[int, PriorFreeState]]:
     """The state before every client."""
     state = sequence.start()
-    for place, report in enumerate(reports.tolist()):
-        yield place, state
+    for reports_so_far, report in enumerate(reports.tolist()):
+        yield reports_so_far, state
         _, state = state.settle(report)
 
 
@@ -65,10 +65,12 @@ def learn(arguments: JSONObject, _: Path) -> JSONObject:
     honest.
     """
     prior, stated = (registry.prior(name, arguments[name]) for name in ("prior", "reported"))
-    costs, places = _midpoints(prior), set(arguments["places"])
+    costs, looked_at = _midpoints(prior), set(arguments["places"])
     states = _played(rules(arguments, prior), np.minimum(_draw(arguments, stated), prior.high))
-    found = [distance(state, prior, costs) for place, state in states if place in places]
-    return {"distance": found}
+    distances = [
+        distance(state, prior, costs) for reports_so_far, state in states if reports_so_far in looked_at
+    ]
+    return {"distance": distances}
 
 
 def account(arguments: JSONObject, _: Path) -> JSONObject:
@@ -93,8 +95,8 @@ def _best_lie(sequence: PriorFreeSampling, reports: Floats) -> tuple[float, floa
     highest = sequence.highest
     costs = np.linspace(0.0, highest, 61)
     gains, truths = [0.0], [0.0]
-    for place, state in _played(sequence, reports):
-        if place % max(1, sequence.clients // 10):
+    for reports_so_far, state in _played(sequence, reports):
+        if reports_so_far % max(1, sequence.clients // 10):
             continue
         q, r = state.menu.price(costs)
         levels, at_level = state.terms.costs, state.menu.price(state.terms.costs)
@@ -107,8 +109,8 @@ def _best_lie(sequence: PriorFreeSampling, reports: Floats) -> tuple[float, floa
 
 def trade(arguments: JSONObject, _: Path) -> JSONObject:
     """For every seed: what the first clients and the others come to, and how good the first estimate is."""
-    found = [_traded({**arguments, "seed": seed}) for seed in arguments["seeds"]]
-    return {name: [one[name] for one in found] for name in found[0]}
+    traded = [_traded({**arguments, "seed": seed}) for seed in arguments["seeds"]]
+    return {name: [one[name] for one in traded] for name in traded[0]}
 
 
 def _traded(arguments: JSONObject) -> dict[str, float]:

@@ -40,7 +40,7 @@ from bonafed.learning.federation import (
     Total,
     answer_shape,
 )
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.mechanisms.protocol import Config, Mechanism
 from bonafed.remote.messages import (
     SERVER,

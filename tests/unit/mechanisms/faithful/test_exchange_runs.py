@@ -14,7 +14,7 @@ from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.protocol.exchanges import Exchanges
 from bonafed.mechanisms.faithful.protocol.variants import outcome_of
 from bonafed.mechanisms.faithful.section import NAMES
-from bonafed.mechanisms.faithful.state import FaithfulState, standing_from
+from bonafed.mechanisms.faithful.state import FaithfulState, exchanges_from
 from bonafed.runs import config, folder, listing
 from bonafed.runs.prepare import prepare
 
@@ -151,7 +151,7 @@ def test_a_state_restored_after_any_exchange_goes_on_with_the_same_bits(held, li
         while not at.done:
             if at.exchanges == cut:
                 state = FaithfulState(None, at.model, at, resumable=True)
-                at = standing_from({name: np.array(values) for name, values in state.arrays().items()})
+                at = exchanges_from({name: np.array(values) for name, values in state.arrays().items()})
             at = course.advance(at)
         return at
 

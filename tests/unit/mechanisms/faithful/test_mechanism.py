@@ -11,7 +11,7 @@ from torch import nn
 
 from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.learning.data.datasets import from_arrays
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import (
     RidgeRegression,
@@ -377,7 +377,7 @@ BAD = [
     ("faithful.regulariser=0", r"faithful\.regulariser must be positive, got 0"),
     ("faithful.regularizer=1", r"faithful\.regularizer is unknown \(did you"),
     ("training.rounds=3", r"training must not be given with faithful, got a section \[training\]"),
-    ("sampling.scheme=x", r"faithful must not be given with contract"),
+    ("sampling.scheme=x", r"faithful must not be given with sampling"),
     ("faithful.rule=simpson", r"faithful\.rule must be"),
     ("faithful.clusters=1", r"faithful\.clusters must be a whole number of at least 2"),
     ("faithful.agents=3", r"faithful\.agents must be a list such as"),

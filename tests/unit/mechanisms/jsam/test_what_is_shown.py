@@ -10,7 +10,7 @@ from bonafed.mechanisms.jsam import settle
 from bonafed.mechanisms.jsam.payments import admit
 from bonafed.mechanisms.jsam.prospects import prospect
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.report import Quote, Weight, describe, quote_blocks
+from bonafed.mechanisms.jsam.quote_report import Quote, Weight, describe, quote_blocks
 from bonafed.mechanisms.jsam.rules import Jsam
 from bonafed.mechanisms.jsam.terms import JsamTerms
 

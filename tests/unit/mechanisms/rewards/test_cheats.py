@@ -8,7 +8,7 @@ from tests.oracles.rewards import digits_federation, quadratic
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Failure, Federation, Question, Reply, Task, Train
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import FederatedAveraging, Standalone, run, train_with_rewards
 from bonafed.mechanisms.rewards import cheats as c

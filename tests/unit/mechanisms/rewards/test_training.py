@@ -12,7 +12,7 @@ from tests.oracles.rewards import federated, gradient_step, quadratic
 
 from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.federation import Failure, Reply, Roster
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import (
     FederatedAveraging,

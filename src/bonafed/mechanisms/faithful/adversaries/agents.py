@@ -35,7 +35,7 @@ from bonafed.learning.federation import (
     Total,
     some_rows,
 )
-from bonafed.learning.functions import usable_answer
+from bonafed.learning.function_federation import usable_answer
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 
@@ -43,7 +43,7 @@ Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
 
 
 def truthful(_models: Floats, gradients: Floats) -> Floats:
-    """Reports its gradient."""
+    """Reports its gradient as it is."""
     return gradients
 
 
@@ -64,7 +64,7 @@ def flip_sign() -> Agent:
 
 
 def free_ride() -> Agent:
-    """Reports zeros."""
+    """Reports zeros, whatever the model."""
     return lambda _models, gradients: np.zeros_like(gradients)
 
 
@@ -331,16 +331,17 @@ class Deviating:
         values, failures = truth.values, dict(truth.failures)
         lying = [row for row, task in enumerate(tasks) if self._lies(task)]
         parts = {row: np.broadcast_to(np.reshape(shares[row], (-1, 1)), (len(values), 1)) for row in lying}
-        mine = {row: np.flatnonzero(parts[row]) for row in lying}  # it is asked for its part of a sum only
-        asked = {row: some_rows(tasks[row], mine[row]) for row in lying if mine[row].size}
-        own = self.honest.replies(list(asked.values()))
-        for row, task in asked.items():
+        # each is asked for its part of a sum only
+        rows_of = {row: np.flatnonzero(parts[row]) for row in lying}
+        own_tasks = {row: some_rows(tasks[row], rows_of[row]) for row in lying if rows_of[row].size}
+        own = self.honest.replies(list(own_tasks.values()))
+        for row, task in own_tasks.items():
             before = own[task.identifier]
             after = self._answer(task, before)
             if isinstance(before, Reply):
                 lie = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
                 values = values.copy()
-                values[mine[row]] += parts[row][mine[row]] * (lie - before.values)
+                values[rows_of[row]] += parts[row][rows_of[row]] * (lie - before.values)
             if isinstance(after, Failure):
                 failures[task.identifier] = after
         delivered = tuple(task.identifier not in failures for task in tasks)

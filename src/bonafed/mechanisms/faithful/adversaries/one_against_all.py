@@ -170,8 +170,8 @@ def lost_by_others(problem: Problem, reported: Floats, model: Floats, agents: In
     `reported` (K,) is the mix of losses that all reports together are the gradients of.
     """
     mixes = np.where(np.arange(problem.agents) == agents[:, None], 0.0, reported)
-    found = minima(problem, mixes, model, _EXACT)
-    return np.asarray((mixes * (problem.losses(model[None]) - problem.losses(found))).sum(1))
+    best_models = minima(problem, mixes, model, _EXACT)
+    return np.asarray((mixes * (problem.losses(model[None]) - problem.losses(best_models))).sum(1))
 
 
 def _outside(problem: Problem, agent: int, outcome: FaithfulOutcome, loss: float | None) -> float:

@@ -155,7 +155,7 @@ def _overall(
 
 
 def private_verdicts(problem: SoftmaxRegression, attempts: Sequence[PrivateAttempt]) -> list[Finding]:
-    """The two claims."""
+    """Faithfulness and common interest, as far as these attempts tell."""
     caught = [attempt for attempt in attempts if attempt.pays]
     best = max(caught or attempts, key=lambda attempt: attempt.lower)
     allowed = f"(allowed {best.allowed:.2g})"
@@ -176,14 +176,14 @@ def private_verdicts(problem: SoftmaxRegression, attempts: Sequence[PrivateAttem
         kind=Kind.LIE, unit="loss",
     )  # fmt: skip
     worst = max(attempts, key=lambda attempt: attempt.apart)
-    together = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
+    sentence = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
     if worst.apart > _ROUNDING:
-        together = (
+        sentence = (
             f"agent {worst.agent}'s gain and what the federation gains, over its weight, differ by "
             f"{worst.apart:.2g}; its report: {worst.name}"
         )
     common = Finding(
-        "common interest", worst.apart <= _ROUNDING, together, worst.apart, tries=len(attempts),
+        "common interest", worst.apart <= _ROUNDING, sentence, worst.apart, tries=len(attempts),
         allowed=_ROUNDING, kind=Kind.MODEL, unit="loss",
     )  # fmt: skip
     return [faithful, common]

@@ -84,7 +84,7 @@ class AgentData:
     weights: Floats | None = None  # (K,) p, sum 1; equal if None
 
     def problem(self) -> Problem:
-        """All agents."""
+        """The problem of all agents."""
         return self._problem(self.features, self.targets, self.owner, self.weights)
 
     def of(self, *agents: int, tampered: bool = False) -> Problem:
@@ -331,7 +331,7 @@ def attack(case: AuditCase, agent: int, seed: int = 0) -> list[Attempt]:
 def attempts(case: AuditCase, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
     """The outcomes of these deviations of one agent, with the others truthful."""
     if case.truth is not None:
-        return [tried for trick in tricks for tried in _by_exchanges(case, case.truth, agent, trick)]
+        return [attempt for trick in tricks for attempt in _by_exchanges(case, case.truth, agent, trick)]
     honest, own = case.honest[agent], float(case.losses[agent])
     outcomes = []
     for start in range(0, len(tricks), _AT_ONCE):
@@ -360,26 +360,26 @@ def _outside(case: AuditCase, agent: int, model: Floats, charge: Charge) -> floa
 
 def _by_exchanges(case: AuditCase, truth: FaithfulOutcome, agent: int, trick: Trick) -> list[Attempt]:
     """The protocol with this agent; if it is recognised, once more with everything believed."""
-    tried = []
+    outcomes = []
     for check, remark in (("gradients", ""), ("numbers", ", believed")):
         course = case.course({agent: trick.make()}, cast(ReportCheck, check))
-        played = play(case.problem, agent, course, trick.loss if not remark else None)
-        gain = float(truth.overall[agent]) - played.loss - played.payment
-        unpaid = float(truth.losses[agent]) - played.loss
-        if math.isnan(played.loss):
+        result = play(case.problem, agent, course, trick.loss if not remark else None)
+        gain = float(truth.overall[agent]) - result.loss - result.payment
+        unpaid = float(truth.losses[agent]) - result.loss
+        if math.isnan(result.loss):
             gain = unpaid = -math.inf
         allowed = truth.training_error / float(case.problem.weights[agent])
-        tried.append(
+        outcomes.append(
             Attempt(
-                agent, trick.name + remark, trick.factor, played.loss, played.payment, gain, unpaid,
-                allowed + truth.integration_error + played.doubt, played.end, played.outside,
-                played.exchanges, played.where, bool(remark),
+                agent, trick.name + remark, trick.factor, result.loss, result.payment, gain, unpaid,
+                allowed + truth.integration_error + result.doubt, result.end, result.outside,
+                result.exchanges, result.where, bool(remark),
             )
         )  # fmt: skip
-        if not played.where:
+        if not result.where:
             break
     # under plain averaging nobody would have recognised it
-    return [replace(tried[0], gain_unpaid=tried[-1].gain_unpaid), *tried[1:]]
+    return [replace(outcomes[0], gain_unpaid=outcomes[-1].gain_unpaid), *outcomes[1:]]
 
 
 def _settle(case: AuditCase, agent: int, end: RunEnd) -> tuple[float, Charge, str]:
@@ -410,7 +410,7 @@ def train_each(case: AuditCase, agent: int, deviating: Sequence[Agent]) -> list[
 
     The agent's own gradient is taken from its own samples, not from a pass over everybody's.
     """
-    problem, mine, p = case.problem, case.holdings.of(agent), float(case.problem.weights[agent])
+    problem, own_data, p = case.problem, case.holdings.of(agent), float(case.problem.weights[agent])
     others = problem.without_each()[agent]
     models = np.zeros((len(deviating), problem.size))
     first, ends = np.zeros(len(deviating)), dict[int, RunEnd]()
@@ -420,7 +420,7 @@ def train_each(case: AuditCase, agent: int, deviating: Sequence[Agent]) -> list[
             break
         at = models[active]
         total = problem.gradient(at, np.tile(others, (len(active), 1)))
-        own = mine.gradient(at, np.ones((len(active), 1)))
+        own = own_data.gradient(at, np.ones((len(active), 1)))
         for row, i in enumerate(active):
             report = deviating[i](at[row : row + 1].copy(), own[row : row + 1].copy())
             if report is None:

@@ -77,7 +77,7 @@ class PrivateState:
 
     @property
     def round_number(self) -> int:
-        """Steps with everybody."""
+        """Training steps made, each with everybody."""
         return self.walk.steps
 
     def arrays(self) -> Arrays:
@@ -165,7 +165,7 @@ class PrivateLearning(Answers):
 
     @property
     def rounds(self) -> int:
-        """T_1."""
+        """T_1, the number of training steps."""
         return self.course.training_steps
 
     @property
@@ -213,7 +213,7 @@ class PrivateLearning(Answers):
         return PrivateState(agreement, self.course.begin())
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> PrivateState:
-        """Where it was."""
+        """The state that was saved in these arrays."""
         return PrivateState(agreement, Walk(arrays["model"], arrays["ahead"], int(arrays["steps"])))
 
     def advance(self, state: PrivateState, federation: Federation) -> tuple[PrivateState, Round]:
@@ -233,7 +233,7 @@ class PrivateLearning(Answers):
         return linear_model(model, self.members.classes, self.course.objective.scale)
 
     def models(self, state: PrivateState) -> NDArray[Any]:
-        """The shared one."""
+        """(1, P) the shared model."""
         return self.to_module(state.walk.model)[None]
 
     def final(self, state: PrivateState) -> NDArray[Any]:

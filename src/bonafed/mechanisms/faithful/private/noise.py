@@ -185,7 +185,7 @@ class Books:
         self._payments.append(k)
 
     def ledger(self) -> Ledger:
-        """All releases."""
+        """Every release of every agent, with its noise."""
         releases = [
             Release(j, 1, float(self._seen(share)[j]), times)
             for (j, share), times in sorted(self._gradients.items())

@@ -250,6 +250,6 @@ def _least(usable: Callable[[float], bool], most: float) -> float | None:
 
 
 def _two_digits(value: float) -> float:
-    """Rounded up."""
+    """The number rounded up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit * (1 - 1e-12)) * unit

@@ -109,32 +109,32 @@ class PrivateProtocol:
 
     def step(self, walk: Walk, federation: Federation) -> Walk:
         """One more step with everybody."""
-        where, place = f"private training step {walk.steps + 1}", walk.steps * self.facts.size
+        where, offset = f"private training step {walk.steps + 1}", walk.steps * self.facts.size
         after = self._step(Walk(walk.model[None], walk.ahead[None]), federation, self.facts.weights[None],
-                           where, [place])  # fmt: skip
+                           where, [offset])  # fmt: skip
         return Walk(after.model[0], after.ahead[0], walk.steps + 1, after.norm)
 
     def _step(
-        self, walk: Walk, federation: Federation, mixes: Floats, where: str, places: Sequence[int]
+        self, walk: Walk, federation: Federation, mixes: Floats, where: str, offsets: Sequence[int]
     ) -> Walk:
         """One more step of several runs (m, P) at once, each with the agents in its mix."""
         rate, mu, x, z = 1 / self.smoothness, self.facts.regulariser, walk.model, walk.ahead
         if self.variant != "corrected":  # gradient steps, as printed
-            g = self._means(federation, x, mixes, where, places)
+            g = self._means(federation, x, mixes, where, offsets)
             return Walk(x - rate * g, z, walk.steps + 1, float(np.linalg.norm(g[0])))
         # Nesterov's steps for mu-strongly convex functions, which (C6.3) is about
         theta = math.sqrt(mu * rate)
         y = np.asarray((x + theta * z) / (1 + theta))
-        g = self._means(federation, y, mixes, where, places)
+        g = self._means(federation, y, mixes, where, offsets)
         x, z = y - rate * g, (1 - theta) * z + theta * y - theta / mu * g
         return Walk(np.asarray(x), np.asarray(z), walk.steps + 1, float(np.linalg.norm(g[0])))
 
     def _means(
-        self, federation: Federation, models: Floats, mixes: Floats, where: str, places: Sequence[int]
+        self, federation: Federation, models: Floats, mixes: Floats, where: str, offsets: Sequence[int]
     ) -> Floats:
         """(m, P) the mean gradient of the agents in each mix, by their weights, with noise."""
         totals = np.array([mix.sum() for mix in mixes])[:, None]
-        work = Gradients(self.objective, self.facts.clip, _one_or_each(places))
+        work = Gradients(self.objective, self.facts.clip, _one_or_each(offsets))
         sds = np.array([self._weight(mix) * self.noise.gradient for mix in mixes])
         return np.asarray(_noisy_sums(federation, models, mixes, work, where, sds) / totals)
 
@@ -147,9 +147,9 @@ class PrivateProtocol:
     ) -> PrivateOutcome:
         """Phase II, after the training steps; with `payers` of their clusters only."""
         facts, p, steps = self.facts, self.facts.weights, self.payment_steps
-        books, place, shared = Books(facts, self.noise), walk.steps * facts.size, walk.model
+        books, offset, shared = Books(facts, self.noise), walk.steps * facts.size, walk.model
         books.gradient(p, self._weight(p), walk.steps)
-        runs = self._runs(range(p.size) if payers is None else payers, place)
+        runs = self._runs(range(p.size) if payers is None else payers, offset)
         begin = np.zeros_like(walk.model) if self.variant == "corrected" else walk.model
         ends = self._descend(
             federation, np.repeat(begin[None], len(runs), axis=0), np.array([run.mix for run in runs]),
@@ -163,9 +163,9 @@ class PrivateProtocol:
             for number, k in enumerate(run.members):
                 models[k] = end
                 bills.append(_Bill(k, end, limit, run.place + steps * facts.size + number))
-        asked = [bill for bill in bills if bill.limit]  # between equal models nothing changes
-        changes = self._changes(federation, shared, asked)
-        for bill in asked:
+        open_bills = [bill for bill in bills if bill.limit]  # between equal models nothing changes
+        changes = self._changes(federation, shared, open_bills)
+        for bill in open_bills:
             books.payment(bill.agent)
         for k, without, _, _ in bills:
             free = _data_free(float(p[k]), facts.regulariser, shared, without)
@@ -175,25 +175,25 @@ class PrivateProtocol:
             steps, self.smoothness, facts.clip, self.loss_bound,
         )  # fmt: skip
 
-    def _runs(self, payers: Collection[int], place: int) -> list[_Run]:
+    def _runs(self, payers: Collection[int], offset: int) -> list[_Run]:
         """The runs without each cluster that somebody is billed for; noise from this place on."""
         facts, runs = self.facts, list[_Run]()
         of = cluster_of(facts.clusters, facts.weights.size)
         for number, each in enumerate(facts.clusters):
             members = each.tolist()
             if set(members) & set(payers):
-                runs.append(_Run(members, np.where(of == number, 0.0, facts.weights), place))
-                place += self.payment_steps * facts.size + len(members)
+                runs.append(_Run(members, np.where(of == number, 0.0, facts.weights), offset))
+                offset += self.payment_steps * facts.size + len(members)
         return runs
 
     def _descend(
-        self, federation: Federation, starts: Floats, mixes: Floats, places: Sequence[int]
+        self, federation: Federation, starts: Floats, mixes: Floats, offsets: Sequence[int]
     ) -> Floats:
         """(m, P) where runs end that begin at `starts`, step by step at the same time."""
         at, size = Walk(starts, starts), self.facts.size
         while at.steps < self.payment_steps:
             where = f"private payment step {at.steps + 1}"
-            at = self._step(at, federation, mixes, where, [place + at.steps * size for place in places])
+            at = self._step(at, federation, mixes, where, [offset + at.steps * size for offset in offsets])
         return at.model
 
     def _changes(self, federation: Federation, shared: Floats, bills: Sequence[_Bill]) -> dict[int, float]:
@@ -265,7 +265,7 @@ def _noisy_sums(
 
 
 def _limit(shared: Floats, without: Floats, clip: float, bound: float) -> float:
-    """B_l."""
+    """B_l, the largest loss difference that counts in a payment."""
     return min(bound, clip * float(np.linalg.norm(shared - without)))
 
 

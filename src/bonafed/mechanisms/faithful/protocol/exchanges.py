@@ -117,7 +117,7 @@ class Exchanges:
         )
 
     def members(self, at: ExchangesProgress) -> list[int]:
-        """Who is left."""
+        """The numbers of the agents that were not left out."""
         absent = {bad.agent for bad in at.bad_reports}
         return [k for k in range(self.problem.agents) if k not in absent]
 
@@ -171,10 +171,10 @@ class Exchanges:
     def _reports(
         self, at: ExchangesProgress, part: Agreed, known: dict[int, EarlierReports]
     ) -> tuple[Aggregation, Hearing]:
-        heard = Hearing(self.problem, self.check_reports, known)
-        reports = Aggregation(part, None, heard, federation=self.federation, objective=self.objective)
+        hearing = Hearing(self.problem, self.check_reports, known)
+        reports = Aggregation(part, None, hearing, federation=self.federation, objective=self.objective)
         reports.send(at.model, at.exchanges)
-        return reports, heard
+        return reports, hearing
 
     # training ---------------------------------------------------------------------------------------------
 
@@ -209,12 +209,12 @@ class Exchanges:
         else:
             search, pairs = at.search.after(trials, gradients, self._goal(at))
             origins = np.full(len(trials), -1)
-            origins[list(pairs)] = at.log.place(at.search.model)
+            origins[list(pairs)] = at.log.row_of(at.search.model)
             log = TrainingLog(
                 np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
                 np.concatenate([at.log.origins, origins]),
             )  # fmt: skip
-            log = log.trimmed([log.place(search.model), log.place(search.best_model)])
+            log = log.trimmed([log.row_of(search.model), log.row_of(search.best_model)])
         return replace(
             at, exchanges=at.exchanges + 1, training=at.training + 1, log=log, search=search,
             model=search.best_model,
@@ -224,16 +224,16 @@ class Exchanges:
         """What those not vouched for have said in training, and at the best models of payments."""
         if at.log is None:
             return {}
-        heard = self._listened()
-        known = {k: EarlierReports(at.log.models, at.log.reports[:, k]) for k in members if k in heard}
+        columns = self._listened()
+        known = {k: EarlierReports(at.log.models, at.log.reports[:, k]) for k in members if k in columns}
         if at.said is not None:
             best = np.stack([search.best_model for search in at.payments])
-            for place, k in enumerate(members):
-                if k in heard:
-                    others = np.arange(len(members)) != place
+            for row, k in enumerate(members):
+                if k in columns:
+                    others = np.arange(len(members)) != row
                     known[k] = EarlierReports(
                         np.concatenate([known[k].models, best[others]]),
-                        np.concatenate([known[k].reports, at.said[others, heard[k]]]),
+                        np.concatenate([known[k].reports, at.said[others, columns[k]]]),
                     )
         return known
 
@@ -242,7 +242,7 @@ class Exchanges:
         vouched = set(self.federation.vouched)
         names = self.federation.members.names
         return {
-            k: place for place, k in enumerate(k for k, name in enumerate(names) if name not in vouched)
+            k: column for column, k in enumerate(k for k, name in enumerate(names) if name not in vouched)
         }
 
     # payments ---------------------------------------------------------------------------------------------
@@ -250,15 +250,15 @@ class Exchanges:
     def _open_payments(self, at: ExchangesProgress) -> ExchangesProgress:
         """The searches without each member, warm from the training."""
         assert at.log is not None  # training has ended
-        place, heard = at.log.place(at.model), list(self._listened())
-        searches = at.log.searches_without_each(self._weights(at), place)
-        said = np.repeat(at.log.reports[[place]][:, heard], len(searches), axis=0) if heard else None
+        row, checked = at.log.row_of(at.model), list(self._listened())
+        searches = at.log.searches_without_each(self._weights(at), row)
+        said = np.repeat(at.log.reports[[row]][:, checked], len(searches), axis=0) if checked else None
         return replace(at, payments=searches, searched=0, said=said)
 
     def _left_without_each(self, at: ExchangesProgress) -> Floats:
         """(k, P) the gradients of all f_-k at the shared model, as reported in training."""
         assert at.log is not None  # training has ended
-        return without_each(self._weights(at), at.log.reports[[at.log.place(at.model)]])[:, 0]
+        return without_each(self._weights(at), at.log.reports[[at.log.row_of(at.model)]])[:, 0]
 
     def _squares(self, at: ExchangesProgress) -> Floats:
         """(k,) |grad f_-k|^2 of each payment."""
@@ -287,19 +287,23 @@ class Exchanges:
             trials.append(at.payments[i].trials(curvature))
             rows += [i] * len(trials[-1])
         models, runs = np.concatenate(trials), np.array(rows)
-        reports, heard = self._reports(at, part, self._known(at, members))
+        reports, hearing = self._reports(at, part, self._known(at, members))
         sums = reports.sum(models, part.without(runs), where, runs)
         goals = np.sqrt(self.epsilon * (1 - p) * part.regulariser * p)
         searches, places = list(at.payments), self._listened()
-        said = None if at.said is None else at.said.copy()
+        reported = None if at.said is None else at.said.copy()
         for i in open_ones.tolist():
             own = np.flatnonzero(runs == i)
             searches[i], _ = at.payments[i].after(models[own], sums[own], float(goals[i]))
-            if said is not None and searches[i].best_model is not at.payments[i].best_model:
+            if reported is not None and searches[i].best_model is not at.payments[i].best_model:
                 best = own[int(np.argmin((sums[own] ** 2).sum(1)))]
-                _remember(said[i], places, heard, int(best))
+                _remember(reported[i], places, hearing, int(best))
         return replace(
-            at, exchanges=at.exchanges + 1, payments=tuple(searches), searched=at.searched + 1, said=said
+            at,
+            exchanges=at.exchanges + 1,
+            payments=tuple(searches),
+            searched=at.searched + 1,
+            said=reported,
         )
 
     # the way ----------------------------------------------------------------------------------------------
@@ -319,22 +323,22 @@ class Exchanges:
         steepest = part.smoothness * mixes[count:].sum(1) * (lines[count:] ** 2).sum(1)
         rises = np.concatenate([self._rises(at, lines[:count]), steepest])
         nodes = nodes_for(rises, bend, self.epsilon * owing / 2)
-        reports, heard = self._reports(at, part, {})
+        reports, hearing = self._reports(at, part, {})
 
         def check(k: int, rows: Ints, values: Floats) -> None:
-            if heard.names_liars:
-                way = self._way(at, heard, members, k, ways, rows)
+            if hearing.names_liars:
+                way = self._way(at, hearing, members, k, ways, rows)
                 require_slopes(part, members[k], way, nodes.all, values)
 
         slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
         norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))  # farthest on the way
-        rounding = self._rounding(at, heard, members, mixes, norms) * np.linalg.norm(lines, axis=1)
+        rounding = self._rounding(at, hearing, members, mixes, norms) * np.linalg.norm(lines, axis=1)
         error = nodes.error(slopes, bend, rounding) / owing
-        ending = self._end(at, part, heard, nodes, slopes, error, ways)
+        ending = self._end(at, part, hearing, nodes, slopes, error, ways)
         return replace(at, exchanges=at.exchanges + 1, ending=ending)
 
     def _rounding(
-        self, at: ExchangesProgress, heard: Hearing, members: list[int], mixes: Floats, norms: Floats
+        self, at: ExchangesProgress, hearing: Hearing, members: list[int], mixes: Floats, norms: Floats
     ) -> Floats:
         """(m,) rho, how far honest sums with these mixes (m, members) are from the truth at most.
 
@@ -345,8 +349,8 @@ class Exchanges:
         tau = self.problem.precision
         if isinstance(self.problem, Problem):
             tau = min(tau, DOUBLE)
-        first, said = at.log.models[0], at.log.reports[0]
-        scales = np.stack([heard.scale(first, said[k], norms) for k in members], axis=1)
+        first, answers = at.log.models[0], at.log.reports[0]
+        scales = np.stack([hearing.scale(first, answers[k], norms) for k in members], axis=1)
         return np.asarray(tau * (mixes * scales).sum(1))
 
     def _rises(self, at: ExchangesProgress, ways: Floats) -> Floats:
@@ -355,18 +359,18 @@ class Exchanges:
         return np.asarray(((self._left_without_each(at) - begins) * ways).sum(1))
 
     def _way(
-        self, at: ExchangesProgress, heard: Hearing, members: list[int], k: int, ways: _Ways, rows: Ints
+        self, at: ExchangesProgress, hearing: Hearing, members: list[int], k: int, ways: _Ways, rows: Ints
     ) -> Way:
         """What is known of a member's slopes on the ways of these rows."""
         assert at.log is not None  # as `_look_along` knows
         assert at.said is not None
         agent, count, lines = members[k], len(members), ways.lines[rows]
         norms = np.maximum(np.linalg.norm(ways.starts[rows], axis=1), np.linalg.norm(at.model))
-        scale = heard.scale(at.log.models[0], at.log.reports[0, agent], norms)
+        scale = hearing.scale(at.log.models[0], at.log.reports[0, agent], norms)
         begins = np.full(len(rows), np.nan)
         known = rows < count
         begins[known] = (at.said[rows[known], self._listened()[agent]] * lines[known]).sum(1)
-        ends = (at.log.reports[at.log.place(at.model), agent] * lines).sum(1)
+        ends = (at.log.reports[at.log.row_of(at.model), agent] * lines).sum(1)
         return Way((lines**2).sum(1), ways.bend[rows], scale, begins, ends)
 
     def _bills(self, at: ExchangesProgress, members: list[int]) -> tuple[Floats, Floats]:
@@ -380,7 +384,7 @@ class Exchanges:
         return mixes, shares
 
     def _end(
-        self, at: ExchangesProgress, part: Agreed, heard: Hearing, nodes: Nodes, slopes: Floats,
+        self, at: ExchangesProgress, part: Agreed, hearing: Hearing, nodes: Nodes, slopes: Floats,
         error: Floats, ways: _Ways,
     ) -> Ending:  # fmt: skip
         """The payments, certified by the slopes along their ways."""
@@ -389,7 +393,7 @@ class Exchanges:
         values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
         models = np.stack([search.best_model for search in at.payments])
         rounding = self._rounding(
-            at, heard, members, np.concatenate([ways.mixes[:count], part.weights[None]]),
+            at, hearing, members, np.concatenate([ways.mixes[:count], part.weights[None]]),
             np.linalg.norm([*models, at.model], axis=1),
         )  # fmt: skip
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative

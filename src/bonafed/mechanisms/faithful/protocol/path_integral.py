@@ -46,7 +46,7 @@ class Nodes:
 
     @property
     def all(self) -> Floats:
-        """Increasing."""
+        """All nodes, increasing."""
         return np.sort(np.concatenate([self._ends, _GAUSS_NODES]))
 
     @property

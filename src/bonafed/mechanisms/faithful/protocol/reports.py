@@ -45,7 +45,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import UnusableReport
 from bonafed.learning.federation import Failure, Reply
-from bonafed.learning.functions import NOT_FINITE
+from bonafed.learning.function_federation import NOT_FINITE
 from bonafed.learning.problems.agreed import Agreed
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
@@ -81,9 +81,9 @@ class _Memory:
     def last(self, runs: NDArray[np.int64]) -> NDArray[np.int64]:
         """(m,) which answer was the last in each of these runs; the first one if a run is new."""
         runs_before = self.request.runs[self.rows]
-        place = np.minimum(np.searchsorted(runs_before, runs), runs_before.size - 1)
-        place[runs_before[place] != runs] = 0
-        return np.asarray(place)
+        positions = np.minimum(np.searchsorted(runs_before, runs), runs_before.size - 1)
+        positions[runs_before[positions] != runs] = 0
+        return np.asarray(positions)
 
 
 class _Checks:

@@ -161,7 +161,7 @@ class Aggregation:
 
         `sent` are the models for the rows of an agent, `accept` its answer to them if it can be honest.
         """
-        total, found = np.zeros((mix.shape[0], width)), dict[int, Failure | None]()
+        total, failures = np.zeros((mix.shape[0], width)), dict[int, Failure | None]()
         rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
         others = {k: self._task(k, sent(rows), where, work) for k, rows in rows_of.items()}
         with self._asking(where):
@@ -170,13 +170,13 @@ class Aggregation:
                 whole = sent(np.arange(mix.shape[0]))
                 tasks = [self._task(k, whole, where, work) for k in members]
                 answer = self._federation.total(tasks, mix.T[members])
-                found = {
+                failures = {
                     k: answer.failures.get(task.identifier) for k, task in zip(members, tasks, strict=True)
                 }
                 total = answer.values.copy() if self._others else answer.values
             answers = self._federation.replies(list(others.values()))
-            require_somebody([*found.values(), *answers.values()])
-        for k, failure in found.items():
+            require_somebody([*failures.values(), *answers.values()])
+        for k, failure in failures.items():
             if failure is not None:
                 raise self._bad(k, where, failure.reason)
         replies = {k: (rows, answers[others[k].identifier]) for k, rows in rows_of.items()}

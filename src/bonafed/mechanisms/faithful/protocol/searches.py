@@ -195,7 +195,7 @@ class TrainingLog:
     reports: Floats  # (m, K, P) of every agent
     origins: Ints  # (m,) the model a step began at; -1: the row makes no pair
 
-    def place(self, model: Floats) -> int:
+    def row_of(self, model: Floats) -> int:
         """The row of a model."""
         return int(np.flatnonzero((self.models == model).all(1))[0])
 
@@ -212,29 +212,29 @@ class TrainingLog:
             self.models[rows], self.reports[rows], np.where(origins >= 0, places[origins], -1)
         )
 
-    def search(self, mix: Floats, place: int | None = None) -> QuasiNewtonSearch:
+    def search(self, mix: Floats, row: int | None = None) -> QuasiNewtonSearch:
         """For the minimum of sum_j mix_j F_j, warm; from the model of a row, by default of the best."""
         gradients = mixed(mix, self.reports)
-        if place is None:
-            place = int(np.argmin((gradients**2).sum(1)))
+        if row is None:
+            row = int(np.argmin((gradients**2).sum(1)))
         rows = np.flatnonzero(self.origins >= 0)
         before = self.origins[rows]
         return QuasiNewtonSearch.at(
-            self.models[place], gradients[place], self.models[rows] - self.models[before],
+            self.models[row], gradients[row], self.models[rows] - self.models[before],
             gradients[rows] - gradients[before],
         )  # fmt: skip
 
-    def searches_without_each(self, weights: Floats, place: int) -> tuple[QuasiNewtonSearch, ...]:
+    def searches_without_each(self, weights: Floats, row: int) -> tuple[QuasiNewtonSearch, ...]:
         """`search` from the model of a row without each of the agents that have a weight."""
         rows = np.flatnonzero(self.origins >= 0)[-MEMORY:]
         before, size = self.origins[rows], self.models.shape[1]
-        needed, count = np.concatenate([[place], rows, before]), int(np.count_nonzero(weights))
+        needed, count = np.concatenate([[row], rows, before]), int(np.count_nonzero(weights))
         gradients, changes = np.empty((count, size)), np.empty((count, rows.size, size))
         for part in tiles(size, max(1, _AT_ONCE // (count * needed.size))):
             sums = without_each(weights, self.reports[needed][:, :, part])
             gradients[:, part] = sums[:, 0]
             changes[:, :, part] = sums[:, 1 : 1 + rows.size] - sums[:, 1 + rows.size :]
-        model, steps = self.models[place], self.models[rows] - self.models[before]
+        model, steps = self.models[row], self.models[rows] - self.models[before]
         return tuple(
             QuasiNewtonSearch.at(model, gradient, steps, change)
             for gradient, change in zip(gradients, changes, strict=True)

@@ -105,7 +105,7 @@ class StepwiseProtocol:
         return StepwiseProgress(0, w, Watch(self.problem, self.check_reports))
 
     def members(self, progress: StepwiseProgress) -> list[int]:
-        """Who is left."""
+        """The numbers of the agents that were not left out."""
         absent = {bad.agent for bad in progress.bad_reports}
         return [k for k in range(self.problem.agents) if k not in absent]
 
@@ -168,12 +168,12 @@ class StepwiseProtocol:
         It may have led the last model it was sent astray, where no absolute accuracy can be reached.
         """
         with_it = sorted([*members, bad.agent])
-        place = with_it.index(bad.agent)
+        position = with_it.index(bad.agent)
         part = self._part(with_it)
         label = f"bill of {self.federation.members.names[bad.agent]}, "
         reports = self._reports(progress, part, label)
-        payments, _ = pay(part, bad.model, reports, self.terms, payers=[place], relative=_BILL)
-        return LeftOut(bad.agent, bad.where, bad.problem, float(payments.amount[place]))
+        payments, _ = pay(part, bad.model, reports, self.terms, payers=[position], relative=_BILL)
+        return LeftOut(bad.agent, bad.where, bad.problem, float(payments.amount[position]))
 
 
 def train(

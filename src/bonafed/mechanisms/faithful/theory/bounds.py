@@ -190,7 +190,7 @@ def federate_or_cluster(population: AgentPopulation, clusters: Sequence[Sequence
 
 
 class Complexity(NamedTuple):
-    """Theorem 1."""
+    """Theorem 1: steps that are enough, and what they certify."""
 
     training_steps: int  # T_1
     payment_steps: int  # T_2

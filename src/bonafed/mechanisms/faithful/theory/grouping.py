@@ -67,8 +67,8 @@ def best_clustering(population: AgentPopulation, exact_up_to: int = EXACT) -> Cl
     cost = cache(_cost(population))
     agents = population.weights.size
     exact = agents <= exact_up_to
-    found = _by_subsets(agents, cost) if exact else _by_moves(population, cost)
-    ordered = tuple(sorted(tuple(sorted(members)) for members in found))
+    groups = _by_subsets(agents, cost) if exact else _by_moves(population, cost)
+    ordered = tuple(sorted(tuple(sorted(members)) for members in groups))
     return Clustering(ordered, social_clustered_risk(population, ordered), exact)
 
 
@@ -117,11 +117,11 @@ def _by_subsets(agents: int, cost: Cost) -> list[Group]:
             if not part:
                 break
             part = (part - 1) & rest
-    found, mask = [], len(sets) - 1
+    groups, mask = [], len(sets) - 1
     while mask:
-        found.append(sets[chosen[mask]])
+        groups.append(sets[chosen[mask]])
         mask ^= chosen[mask]
-    return found
+    return groups
 
 
 def _by_moves(population: AgentPopulation, cost: Cost) -> list[Group]:

@@ -104,7 +104,7 @@ class PromiseOptions(Section):
 
     @property
     def smooth(self) -> float:
-        """L_g."""
+        """L_g, the smoothness of the loss."""
         return self.regulariser + 0.5 if self.smoothness is None else self.smoothness
 
 
@@ -167,17 +167,17 @@ def faithfulness(options: PromiseOptions) -> Document:
     return Document((advice, *cautions, *_vacuous(vacuous, options.gap), table), data, draw)
 
 
-def _vacuous(found: Mapping[str, Sequence[str]], gap: float) -> list[str]:
+def _vacuous(names_of: Mapping[str, Sequence[str]], gap: float) -> list[str]:
     """Which bounds say nothing, in words."""
-    said = [
+    sentences = [
         f"Vacuous {kind.replace('private', 'with privacy')}: {', '.join(map(_NAMES.__getitem__, names))}."
-        for kind, names in found.items()
+        for kind, names in names_of.items()
         if names
     ]
     rule = (
         f"A bound that is not below {gap:.4g}, all that training can lower the mean loss by, rules nothing"
     )
-    return [" ".join([*said, f"{rule} out."])] if said else []
+    return [" ".join([*sentences, f"{rule} out."])] if sentences else []
 
 
 _ALPHAS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)

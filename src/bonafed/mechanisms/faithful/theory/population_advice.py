@@ -154,23 +154,23 @@ class AgentOptions(PopulationOptions):
 def join(options: AgentOptions) -> Document:
     """Should this agent join, its payment counted?"""
     population, k = options.population(), options.agent
-    alone, together = float(local_risk(population)[k]), float(federated_risk(population)[k])
+    alone, joined = float(local_risk(population)[k]), float(federated_risk(population)[k])
     weight = float(population.weights[k])
     payment = payment_upper_bound(weight, options.lipschitz, options.regulariser)
-    choices = {"stay alone": alone, "join": together + payment}
-    free = together < alone <= together + payment
+    choices = {"stay alone": alone, "join": joined + payment}
+    free = joined < alone <= joined + payment
     advice = f"Agent {k} should {'join' if choices['join'] < alone else 'stay alone'}"
     if choices["join"] < alone:
         advice += f": its risk bound falls from {alone:.4g} to {choices['join']:.4g}, payment included."
     elif free:
         advice += (
-            f" unless its payment turns out below {alone - together:.3g}: joining is better without a "
-            f"payment ({together:.4g} against {alone:.4g}), but not if it owes the most it can, "
+            f" unless its payment turns out below {alone - joined:.3g}: joining is better without a "
+            f"payment ({joined:.4g} against {alone:.4g}), but not if it owes the most it can, "
             f"{payment:.3g}."
         )
     else:
         advice += (
-            f": its risk bound is {alone:.4g} alone, but {together:.4g} plus a payment in the federation, "
+            f": its risk bound is {alone:.4g} alone, but {joined:.4g} plus a payment in the federation, "
             "because its data are unlike the others'."
         )
     whole = participation(population, k)
@@ -180,7 +180,7 @@ def join(options: AgentOptions) -> Document:
     )
     rows: list[tuple[Cell, ...]] = [
         ("stay alone", alone, 0.0, alone),
-        ("join", together, payment, together + payment),
+        ("join", joined, payment, joined + payment),
     ]
     columns = (
         Column("choice", left=True), Column("risk bound", ".4g"), Column("payment at most", ".4g"),
@@ -188,7 +188,7 @@ def join(options: AgentOptions) -> Document:
     )  # fmt: skip
     data = {
         "question": "join", "agent": k, "choice": min(choices, key=choices.__getitem__),
-        "risk_alone": alone, "risk_together": together, "largest_payment": payment,
+        "risk_alone": alone, "risk_together": joined, "largest_payment": payment,
     }  # fmt: skip
     data |= {"participation": {"alone": whole.alone, "join": whole.joining}}
     table = Table(f"Agent {k}, in units of loss", columns, tuple(rows))
@@ -254,14 +254,14 @@ def federate(options: GroupOptions) -> Document:
         },
     }  # fmt: skip
     title = "One model, several, or none together?"
-    said = (f"groups: {_grouped(groups)}", _assumption(assumed))
-    return Document((advice, table, *said), data, lambda: _bars(title, bounds))
+    sentences = (f"groups: {_grouped(groups)}", _assumption(assumed))
+    return Document((advice, table, *sentences), data, lambda: _bars(title, bounds))
 
 
-def _best_groups(population: AgentPopulation, found: Assumption3) -> list[list[int]]:
+def _best_groups(population: AgentPopulation, assumed: Assumption3) -> list[list[int]]:
     """The best that were found; where that is one group of all, those with the same main label."""
-    if len(found.best.clusters) > 1:
-        return [list(members) for members in found.best.clusters]
+    if len(assumed.best.clusters) > 1:
+        return [list(members) for members in assumed.best.clusters]
     return obvious_clusterings(population)[-1]
 
 
@@ -269,14 +269,14 @@ def _grouped(groups: Sequence[Sequence[int]]) -> str:
     return " / ".join(",".join(map(str, group)) for group in groups)
 
 
-def _assumption(found: Assumption3) -> str:
+def _assumption(assumed: Assumption3) -> str:
     """Whether one model for all is best of all clusterings, (22)."""
-    searched = "of all clusterings" if found.exact else "of the clusterings that were tried"
-    if found.holds:
+    searched = "of all clusterings" if assumed.exact else "of the clusterings that were tried"
+    if assumed.holds:
         return f"Assumption 3 holds: {searched}, one model for all has the smallest risk bound."
     return (
-        f"Assumption 3 does not hold: {searched}, {_grouped(found.best.clusters)} has the smallest risk "
-        f"bound, {found.best.bound:.4g}."
+        f"Assumption 3 does not hold: {searched}, {_grouped(assumed.best.clusters)} has the smallest risk "
+        f"bound, {assumed.best.bound:.4g}."
     )
 
 
@@ -293,16 +293,16 @@ def manipulation(options: AgentOptions) -> Document:
         float(alone[j]) if math.isinf(g) else float(manipulated_risk(population, g)[j])
         for j, g in enumerate(factors.tolist())
     ]
-    mine, gain = float(factors[k]), float(honest[k]) - best[k]
-    if math.isinf(mine):
+    best_factor, gain = float(factors[k]), float(honest[k]) - best[k]
+    if math.isinf(best_factor):
         advice = (
             f"Under plain averaging agent {k} would push without limit: its data are so unlike the others' "
             f"that learning alone is best for it, by {gain:.4g} of its risk bound."
         )
     else:
         advice = (
-            f"Under plain averaging agent {k} would report {mine:.4g} x its gradient and lower its risk "
-            f"bound by {gain:.4g}."
+            f"Under plain averaging agent {k} would report {best_factor:.4g} x its gradient and lower its "
+            f"risk bound by {gain:.4g}."
         )
     advice += " With the payments of faithful learning the truth, a factor of 1, is best for everybody."
     rows = tuple(
@@ -329,13 +329,13 @@ def manipulation(options: AgentOptions) -> Document:
     def draw() -> Figure:
         from bonafed.mechanisms.faithful.figures import curve_figure
 
-        top = 10.0 if math.isinf(mine) else max(10.0, 3 * mine)
+        top = 10.0 if math.isinf(best_factor) else max(10.0, 3 * best_factor)
         x = np.geomspace(0.25, top, 80)
         y = np.array([manipulated_risk(population, g)[k] for g in x.tolist()])
         lines = {"plain averaging": y, "alone": np.full(x.size, float(alone[k]))}
         title = f"What agent {k} gains by exaggerating"
         labels = ("factor of the reported gradient", "risk bound (loss)")
-        marked = None if math.isinf(mine) else ("best factor", mine)
+        marked = None if math.isinf(best_factor) else ("best factor", best_factor)
         return curve_figure(title, x, lines, labels, marked, log_x=True)
 
     return Document((advice, table), data, draw)

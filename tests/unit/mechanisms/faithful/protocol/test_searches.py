@@ -32,7 +32,7 @@ def test_searches_without_each_agent_begin_where_each_alone_would(monkeypatch, a
     at = course.begin()
     while not at.payments:
         at = course.advance(at)
-    log, place = at.log, at.log.place(at.model)
+    log, place = at.log, at.log.row_of(at.model)
     for mix, search in zip(
         problem.without_each(), log.searches_without_each(problem.weights, place), strict=True
     ):

@@ -14,15 +14,15 @@ from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.claims import findings_table
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.jsam.controls import ClippedMechanism, EqualRents, PayAsBid, PrintedMechanism
-from bonafed.mechanisms.jsam.noise import averaged
-from bonafed.mechanisms.jsam.options import (
+from bonafed.mechanisms.jsam.command_options import (
     BELIEF,
     NoiseOptions,
     as_typed,
     file_path,
     spelled_prior,
 )
+from bonafed.mechanisms.jsam.controls import ClippedMechanism, EqualRents, PayAsBid, PrintedMechanism
+from bonafed.mechanisms.jsam.noise import averaged
 from bonafed.mechanisms.jsam.payments import JsamMechanism
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, unbiased
 from bonafed.mechanisms.jsam.schemes import draw_costs, rule_of
@@ -33,6 +33,7 @@ from bonafed.sections import key, one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 Variant = Literal[
     "corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid", "clipped", "equal-rents"

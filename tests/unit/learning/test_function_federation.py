@@ -26,7 +26,7 @@ from bonafed.learning.federation import (
     slopes_from,
     some_rows,
 )
-from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.function_federation import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.privacy import Release

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -15,17 +14,14 @@ from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NOISE_AT, NoiseAt
-from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name
 from bonafed.mechanisms.jsam.sizes import whole_sizes
 from bonafed.mechanisms.jsam.thresholds import Ints
+from bonafed.mechanisms.jsam.water_level import checked_cap, one_cap
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
 from bonafed.text import numeral
-
-if TYPE_CHECKING:
-    pass
 
 BELIEF = "What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
 

@@ -17,8 +17,7 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
-from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
-from bonafed.mechanisms.jsam.options import (
+from bonafed.mechanisms.jsam.command_options import (
     BELIEF,
     NoiseOptions,
     commitment,
@@ -26,9 +25,10 @@ from bonafed.mechanisms.jsam.options import (
     member_counts,
     spelled_prior,
 )
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
 from bonafed.mechanisms.jsam.payments import Admitted, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.report import Quote, Weight, describe, quote_blocks
+from bonafed.mechanisms.jsam.quote_report import Quote, Weight, describe, quote_blocks
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.section import epsilon_before
 from bonafed.mechanisms.jsam.thresholds import Ints
@@ -39,6 +39,7 @@ from bonafed.sections import exactly_one, key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _DRAWN = 10  # clients per round of a contract
 

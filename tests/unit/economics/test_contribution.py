@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from bonafed.economics.completion import coalitions_of, complete, shares
-from bonafed.economics.contribution import shapley_exact
+from bonafed.economics.contribution import coalitions_of, complete, shapley_exact, shares
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.measures import (
     History,

@@ -1,1 +1,0 @@
-"""A mechanism of your own: a posted price per participation."""

@@ -1,0 +1,1 @@
+"""A posted price: one price per delivery, known before anybody reports, under a cap."""

@@ -1,0 +1,1 @@
+"""A mechanism from outside that publishes no contract: whoever takes the price draws lots for places."""
