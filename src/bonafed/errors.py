@@ -51,7 +51,7 @@ class InvalidValue(BonafedError, ValueError):
         super().__init__(self.text())
 
     def text(self) -> str:
-        """The message."""
+        """The message of the error, in one line."""
         return f"{self.name} {self.rule}, got {self.value}"
 
     def renamed(self, name: str) -> InvalidValue:
