@@ -182,7 +182,7 @@ def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> Invali
 
 
 def text(name: str, value: object) -> str:
-    """Any text."""
+    """The rule of a key that takes any text."""
     if not isinstance(value, str):
         raise InvalidValue(name, "must be text", repr(value))
     return value
@@ -196,7 +196,7 @@ def word(name: str, value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
-    """true or false."""
+    """The rule of a key that is true or false."""
     if not isinstance(value, bool):
         raise InvalidValue(name, "must be true or false", repr(value))
     return value

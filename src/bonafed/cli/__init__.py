@@ -1,7 +1,8 @@
 """The command line: a verb, then a noun. It is thin and names no mechanism.
 
 Options are rendered in one place (`options`), nouns come from the catalogue (`nouns`), and everything that
-is printed or written goes through one place (`render`).
+is printed or written goes through one place (`presentation.terminal`). A command is imported when it is
+typed, so that the start takes no time for the others.
 
 An error is one line on standard error, `error: name rule, got value`, with exit code 2. A claim or check
 that fails gives exit code 1, a closed output pipe 141, Ctrl-C 130. A command that fails writes nothing,

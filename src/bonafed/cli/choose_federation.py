@@ -12,6 +12,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.flower.folder import Folder
 from bonafed.flower.link import FlowerTransport
+from bonafed.flower.simulation import SimulatedTransport, make_trial
 from bonafed.remote.server.feasibility import require_honest, require_ways
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class RemoteClients:
     """Clients that answer messages, and what the server has of its own."""
 
     federation: RemoteFederation
@@ -67,7 +68,7 @@ class Reached:
 @contextmanager
 def reached(
     reach: Reach, config: Config, run_folder: Path, reports: Reports | None, *, resume: bool, tell: Tell
-) -> Iterator[Reached | None]:
+) -> Iterator[RemoteClients | None]:
     """The clients of a run, and the end of all that was started to reach them; None: simulated here."""
     if reach.where == "here":
         yield None
@@ -95,13 +96,11 @@ def reached(
             federation = operating.begin(operator, config, run_folder, membership.key_digests)
         where = "" if reach.folder is None else f" --federation {reach.folder}"
         options = f" --on {reach.where}{where}"
-        yield Reached(federation, timed, test, reach.colluders, options)
+        yield RemoteClients(federation, timed, test, reach.colluders, options)
 
 
 def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
     if reach.where == "simulation":
-        from bonafed.flower.simulation import SimulatedTransport
-
         return SimulatedTransport(folder, tell=tell)
 
     return FlowerTransport(folder, tell=tell)
@@ -109,8 +108,6 @@ def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:
 
 def _trial(config: Config, run_folder: Path, reports: Reports | None, resume: bool) -> Path:
     """The members of a simulation, beside the folder of the run: their ledgers outlive a kill."""
-    from bonafed.flower.simulation import make_trial
-
     folder = run_folder.with_name(run_folder.name + _MEMBERS)
     if not resume:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
 from bonafed.cli.options import CommandGroup, Json, Plot, named_by_flags, parameters, section_of
 from bonafed.cli.sign import contract_files
 from bonafed.errors import BonafedError, InvalidValue, UnusablePlugin
-from bonafed.mechanisms.advice import ADVICE
+from bonafed.mechanisms import advice
 from bonafed.mechanisms.catalogue import entry, pass_over, usable, with_verb
 from bonafed.presentation import terminal
 
@@ -195,14 +195,14 @@ def _attack(name: str) -> Command:
 
 def _advice() -> Mapping[str, Command]:
     """All questions with an answer, those about all mechanisms first."""
-    questions = dict(ADVICE)
+    questions = dict(advice.ADVICE)
     for mechanism in usable(with_verb("advise")):
-        advice = mechanism.load().advice
-        if taken := questions.keys() & advice.keys():  # of a mechanism from outside
+        own = mechanism.load().advice
+        if taken := questions.keys() & own.keys():  # of a mechanism from outside
             reason = f"others answer the questions {', '.join(sorted(taken))}"
             pass_over(UnusablePlugin(mechanism.package, mechanism.name, reason))
             continue
-        questions |= advice
+        questions |= own
     return questions
 
 

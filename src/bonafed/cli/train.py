@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bonafed import checks
-from bonafed.cli.choose_federation import Reach, Reached, Where, reached
+from bonafed.cli.choose_federation import Reach, RemoteClients, Where, reached
 from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
@@ -313,7 +313,7 @@ def _train(order: _Order) -> None:
         _train_with(clients, order, console)
 
 
-def _train_with(clients: Reached | None, order: _Order, console: Any) -> None:
+def _train_with(clients: RemoteClients | None, order: _Order, console: Any) -> None:
     on_progress = terminal.teller(console) if console.is_terminal else None
     setting = _prepared(clients, order, on_progress)
     rounds_before = 0
@@ -346,7 +346,9 @@ def _train_with(clients: Reached | None, order: _Order, console: Any) -> None:
     _show(order.folder, result.document(), how, order.as_json)
 
 
-def _prepared(clients: Reached | None, order: _Order, on_progress: Callable[[str], None] | None) -> Setting:
+def _prepared(
+    clients: RemoteClients | None, order: _Order, on_progress: Callable[[str], None] | None
+) -> Setting:
     """The run, ready to begin; of a new one on a federation, how long it will take."""
     if clients is None:
         return prepare(

@@ -65,7 +65,7 @@ class Folder:
 
     @property
     def app(self) -> Path:
-        """The Flower app."""
+        """The folder of the Flower app."""
         return self.path / "app"
 
     @property
@@ -83,7 +83,7 @@ class Folder:
         return self.path / "members" / name
 
     def settings(self, name: str) -> Path:
-        """A member's `me.toml`."""
+        """The settings of a member, `me.toml`."""
         return self.member(name) / "me.toml"
 
     def membership(self) -> Membership:

@@ -41,7 +41,7 @@ class BadFrame(BonafedError):
 
 
 def send_frame(connection: socket.socket, header: Mapping[str, Any], body: bytes = b"") -> None:
-    """Send a frame."""
+    """Send a frame; one that is too long is refused."""
     head = json.dumps(header, separators=(",", ":")).encode()
     if len(head) > MOST_HEADER or len(body) > MOST_BODY:
         raise BadFrame(f"a frame must not exceed {MOST_BODY} bytes, got {len(head)} and {len(body)}")

@@ -192,7 +192,7 @@ class RelayedTransport(ABC):
 
     @final
     def connected(self) -> Mapping[str, str]:
-        """As in `Transport`."""
+        """Who is there, as in `Transport.connected`."""
         return {name: self.membership.key_digests[name] for name in sorted(self.online_nodes().nodes)}
 
     @final

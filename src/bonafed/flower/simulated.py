@@ -27,7 +27,6 @@ from bonafed.remote.messages import Handle
 from bonafed.remote.participant.settings import read_settings
 
 FOLDER, OPENER = "folder", "opener"  # keys of the run's config: the federation, and who opens a participant
-DEFAULT_OPENER: Final = "bonafed.remote.participant.open_from_disk:open_participant"
 _NUMBER: Final = "partition-id"
 
 

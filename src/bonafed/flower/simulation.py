@@ -30,7 +30,6 @@ from bonafed.flower.commands import Connection, environment
 from bonafed.flower.folder import DEFAULT_ADDRESS, Folder, NewFederation, make_federation
 from bonafed.flower.link import OnlineNodes, RelayConnection, RelayedTransport, Tell
 from bonafed.flower.participating import free_port
-from bonafed.flower.simulated import DEFAULT_OPENER
 from bonafed.learning.federation import Failure
 from bonafed.mechanisms.protocol import Config
 from bonafed.remote.roster import Membership
@@ -39,6 +38,7 @@ from bonafed.runs.config import read_tables
 from bonafed.runs.data import hold
 from bonafed.runs.prepare import prepare
 
+DEFAULT_OPENER: Final = "bonafed.remote.participant.open_from_disk:open_participant"
 _NAME: Final = "simulation"  # of the connection
 _TTL: Final = 120.0  # seconds in which a node is to say its number: the engine may still be starting
 _ENDING: Final = 20.0  # seconds in which the SuperLink is to end by itself

@@ -66,7 +66,7 @@ class _Guarded:
 
 
 def main() -> None:
-    """Run the SuperLink."""
+    """Run the SuperLink of Flower behind the guard."""
     require_flower()
     superlink = importlib.import_module(
         "flwr.superlink.cli.flower_superlink"

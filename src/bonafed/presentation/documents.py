@@ -178,7 +178,7 @@ def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Ta
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class SketchCurve:
     """One curve of a sketch, with a scale of its own."""
 
     label: str
@@ -193,7 +193,7 @@ class Sketch:
 
     label: str  # of x
     x: Sequence[float]  # increasing
-    curves: tuple[Curve, ...]
+    curves: tuple[SketchCurve, ...]
 
     def __str__(self) -> str:
         return "".join(text for text, _ in pieces(self))

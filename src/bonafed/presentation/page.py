@@ -142,7 +142,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All of it."""
+    """A whole page, as one HTML file."""
 
     title: str
     lead: tuple[Block, ...]

@@ -69,7 +69,7 @@ def show(document: Document, *, as_json: bool, outputs: Iterable[Path] = ()) -> 
 
 
 def say(text: str) -> None:
-    """Print a sentence."""
+    """Print a sentence on standard output."""
     _print(new_console(), text)
 
 

@@ -109,8 +109,8 @@ def _require_work(config: Config, part: Slice) -> None:
     if training is None:
         return
     problems: list[InvalidValue] = []
-    places = {"privacy": config.privacy, part.table or "": config.own}
-    clips = {f"{table}.clip": section for table, section in places.items() if hasattr(section, "clip")}
+    tables = {"privacy": config.privacy, part.table or "": config.own}
+    clips = {f"{table}.clip": section for table, section in tables.items() if hasattr(section, "clip")}
     key, section = next(iter(clips.items()), ("", None))
     rate = training.learning_rate if isinstance(training.learning_rate, float) else 1.0
     with told_at_once(problems):

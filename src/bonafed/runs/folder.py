@@ -66,7 +66,7 @@ _READ: ContextVar[dict[Path, bytes] | None] = ContextVar("files that were read",
 
 
 class Manifest(NamedTuple):
-    """What SHA256SUMS says."""
+    """The manifest of a run: what SHA256SUMS says."""
 
     digests: Mapping[str, str]  # SHA-256 by name of the file
     began: str  # SHA-256 of the lines that the run began with, which every checkpoint holds

@@ -18,39 +18,39 @@ from bonafed.runs.folder import JSONObject
 from bonafed.runs.summary import budget_in_words
 
 
-def find(places: Sequence[Path]) -> list[Path]:
-    """The places that hold a run, and the runs directly inside the other places; each run once.
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The folders that hold a run, and the runs directly inside the other folders; each run once.
 
     A run whose config is gone is one of them, so that it is not passed over in silence.
     """
-    paths: list[Path] = []
-    for place in places:
-        if not place.is_dir():
-            raise InvalidValue("folder", "must exist and hold runs of `bonafed train`", place)
-        if _is_run(place):
-            paths.append(place)
+    runs: list[Path] = []
+    for folder in paths:
+        if not folder.is_dir():
+            raise InvalidValue("folder", "must exist and hold runs of `bonafed train`", folder)
+        if _is_run(folder):
+            runs.append(folder)
             continue
-        inside = sorted(path for path in place.iterdir() if path.is_dir() and _is_run(path))
+        inside = sorted(path for path in folder.iterdir() if path.is_dir() and _is_run(path))
         if not inside:
-            raise InvalidValue("folder", "must hold a run, or folders that do", place)
-        paths += inside
+            raise InvalidValue("folder", "must hold a run, or folders that do", folder)
+        runs += inside
     once: dict[Path, Path] = {}
-    for path in paths:
+    for path in runs:
         once.setdefault(path.resolve(), path)
     return list(once.values())
 
 
-def _is_run(place: Path) -> bool:
-    return folders.holds_run(place) or folders.lost_config(place)
+def _is_run(folder: Path) -> bool:
+    return folders.holds_run(folder) or folders.lost_config(folder)
 
 
-def distinct_names(places: Sequence[Path]) -> list[str]:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
     """A name for each folder: its last part, or as many parts as distinguish it from the others.
 
     >>> distinct_names([Path("/mine/first/run"), Path("/mine/second/run"), Path("/mine/third")])
     ['first/run', 'second/run', 'third']
     """
-    parts = [place.resolve().parts for place in places]
+    parts = [path.resolve().parts for path in paths]
     lengths = [1] * len(parts)
     while True:
         names = [Path(*path[-length:]).as_posix() for path, length in zip(parts, lengths, strict=True)]

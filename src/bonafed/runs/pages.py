@@ -55,10 +55,10 @@ def run_page(folder: Path) -> Page:
     return Page(f"Run {name}", (_kept(statement),), parts, {"run": summary}, _FOOT)
 
 
-def runs_page(places: Sequence[Path], comparison: Mapping[str, Any] | None = None) -> Page:
+def runs_page(runs: Sequence[Path], comparison: Mapping[str, Any] | None = None) -> Page:
     """Of several runs side by side; with the plain data of a comparison, also what lies would gain."""
-    rows = [listing.overview(place) for place in places]
-    for row, name in zip(rows, listing.distinct_names(places), strict=True):
+    rows = [listing.overview(run) for run in runs]
+    for row, name in zip(rows, listing.distinct_names(runs), strict=True):
         row["name"] = name
     listing.mark_test_sets(rows)
     parts: list[Part] = []
@@ -66,10 +66,10 @@ def runs_page(places: Sequence[Path], comparison: Mapping[str, Any] | None = Non
         parts.append(_side_by_side(comparison_document(comparison)))
     table = () if comparison is not None else (listing.table(rows),)
     parts.append(Part("Curves", "runs", (*table, _curves(rows))))
-    for number, (place, row) in enumerate(zip(places, rows, strict=True), 1):
+    for number, (run, row) in enumerate(zip(runs, rows, strict=True), 1):
         if row["finished"]:
-            summary, metrics = folders.read_json(place, folders.SUMMARY), folders.read_rounds(place)
-            parts.append(_of_one(row["name"], number, summary, metrics, statement_of(summary, place)))
+            summary, metrics = folders.read_json(run, folders.SUMMARY), folders.read_rounds(run)
+            parts.append(_of_one(row["name"], number, summary, metrics, statement_of(summary, run)))
         else:
             parts.append(Part(f"Run {row['name']}", f"run-{number}", (f"{_OPEN}.",)))
     title = "Mechanisms compared" if comparison is not None else "Runs side by side"
@@ -94,7 +94,7 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _failures(comparison: Comparison) -> list[str | Link | Badge]:
-    """Which mechanisms failed."""
+    """A badge and the names of the mechanisms that failed; nothing if none did."""
     names = [entrant.mechanism for entrant in comparison.entrants if entrant.failed is not None]
     return [" ", Badge("FAILS"), f": {', '.join(names)} failed, see below."] if names else []
 
@@ -165,16 +165,16 @@ def _says_something(statement: Statement, column: str) -> bool:
 def _kept(statement: Statement) -> Words:
     if not statement.findings:
         return Words(("Nothing was promised, so nothing is to be checked.",))
-    found = checked(statement.findings)
-    if not found:
+    findings = checked(statement.findings)
+    if not findings:
         return Words(("Nothing that was promised could be checked.",))
-    how_many = f"{counted(len(found), 'promise')} checked: "
-    if all(finding.holds for finding in found):
+    how_many = f"{counted(len(findings), 'promise')} checked: "
+    if all(finding.holds for finding in findings):
         return Words((how_many, Badge("holds"), ", all kept."))
-    fails = not all_hold(found)
-    words = f", {kept(found)} kept" if fails else f", the other {len(found) - 1:,} kept"
+    fails = not all_hold(findings)
+    words = f", {kept(findings)} kept" if fails else f", the other {len(findings) - 1:,} kept"
     parts: list[str | Link | Badge] = [how_many, Badge("FAILS" if fails else EXCEEDED), words]
-    parts += [f"; {finding}" for finding in found if not finding.holds]
+    parts += [f"; {finding}" for finding in findings if not finding.holds]
     return Words((*parts, "."))
 
 
@@ -326,11 +326,11 @@ def _table(prospects: Sequence[tuple[float, Document]], name: str) -> Table:
         Column(name, "g"), Column("who", left=True), Column("admitted"), Column("paid", ",.4g"),
         Column("left after the cost", ",.4g"), Column("best lie", ".4g"), Column("it gains", ".2g"),
     )  # fmt: skip
-    kept = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
+    kept = [k for k in range(len(columns)) if any(row[k] is not None for row in rows)]
     return Table(
         "What every cost earns over the run, on average",
-        tuple(columns[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in rows),
+        tuple(columns[k] for k in kept),
+        tuple(tuple(row[k] for k in kept) for row in rows),
     )
 
 
@@ -341,11 +341,11 @@ def _figure(earned: Sequence[tuple[float, Mapping[str, Any]]], label: str) -> Fi
     figure = sheet(6.4, 3.4)
     axes = figure.subplots()
     for number, kind in enumerate(dict.fromkeys(each["kind"] for _, each in earned)):
-        mine = [(cost, each) for cost, each in earned if each["kind"] == kind and each["admitted"]]
+        points = [(cost, each) for cost, each in earned if each["kind"] == kind and each["admitted"]]
         of, style = f", {words(kind, _KIND)}" if kind else "", STYLES[number % len(STYLES)]
         for name, colour, told in (("paid", RED, "paid"), ("left", BLUE, "left after the cost")):
-            values = [each[name] for _, each in mine]
-            axes.plot([c for c, _ in mine], values, style, color=colour, lw=1.6, label=f"{told}{of}")
+            values = [each[name] for _, each in points]
+            axes.plot([c for c, _ in points], values, style, color=colour, lw=1.6, label=f"{told}{of}")
     axes.axhline(0.0, color=GREY, lw=0.6)
     axes.set(xlabel=label, ylabel="money over the run, on average")
     axes.set_title("What a participant earns by its cost", loc="left")

@@ -18,7 +18,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Command, Slice
-from bonafed.presentation.documents import Column, Curve, Document, Sketch, Table, pairs
+from bonafed.presentation.documents import Column, Document, Sketch, SketchCurve, Table, pairs
 from bonafed.sections import Section, flag, key, one_of, text, word
 
 Shape = Literal["round", "square"]
@@ -147,7 +147,9 @@ def quote(options):
     contract = ToyContract(options.clients, options.budget / options.clients, options.coins)
     columns = (Column("client", left=True), Column("payment", ",.2f"))
     sketch = Sketch(
-        "cost", (0.0, 1.0), (Curve("up", (0.0, 1.0), 0.0, 1.0), Curve("down", (1.0, 0.0), 0.0, 1.0))
+        "cost",
+        (0.0, 1.0),
+        (SketchCurve("up", (0.0, 1.0), 0.0, 1.0), SketchCurve("down", (1.0, 0.0), 0.0, 1.0)),
     )
     blocks = (
         Table("Terms to publish", columns, ((options.name, contract.payment),)),

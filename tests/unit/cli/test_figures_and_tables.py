@@ -577,10 +577,12 @@ def test_a_number_among_words_is_not_folded():
 
 
 def test_a_sketch_fits_and_its_scales_are_whole():
-    from bonafed.presentation.documents import Curve, Sketch
+    from bonafed.presentation.documents import Sketch, SketchCurve
 
     sketch = Sketch(
-        "cost", (0.0, 1.0), (Curve("up", (0, 1), 0.0, 1234.0), Curve("down", (1, 0), 0.0, 0.125))
+        "cost",
+        (0.0, 1.0),
+        (SketchCurve("up", (0, 1), 0.0, 1234.0), SketchCurve("down", (1, 0), 0.0, 0.125)),
     )
     for width in (40, 60, 80):
         lines = printed(sketch, width)

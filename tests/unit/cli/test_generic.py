@@ -363,7 +363,7 @@ class TestRendering:
         program = (
             "import sys; sys.argv = ['bonafed']; sys.stdout.reconfigure(encoding='ascii')\n"
             "from bonafed.presentation import terminal\nfrom bonafed.presentation.documents import *\n"
-            "sketch = Sketch('x', (0.0, 1.0), (Curve('y', (0.0, 1.0), 0.0, 1.0),))\n"
+            "sketch = Sketch('x', (0.0, 1.0), (SketchCurve('y', (0.0, 1.0), 0.0, 1.0),))\n"
             "terminal.show(Document((sketch, 'plain')), as_json=False)\n"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -137,7 +137,7 @@ class TestFullDisks:
         words = ("train", "fedavg.toml", "--set", "training.rounds=2", "--folder")
         named = set()
         whole = None
-        for room in (10, 800, 4000, 5000, 12_000, 15_000, 19_000, 22_000, 10**9):
+        for room in (10, 800, 2000, 4000, 5000, 12_000, 15_000, 19_000, 22_000, 10**9):
             place = Path(f"room{room}")
             with monkeypatch.context() as patch:
                 FullDisk(patch, room)
@@ -153,7 +153,7 @@ class TestFullDisks:
             model = (place / "model.pt").read_bytes()
             assert whole in (None, model)
             whole = model
-        assert named >= {"versions.json", "start.npy", "checkpoint.npz", "model.pt"}
+        assert named >= {"SHA256SUMS", "versions.json", "start.npy", "checkpoint.npz", "model.pt"}
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
     def test_standard_output_is_named(self):

@@ -27,7 +27,16 @@ from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
 from bonafed.mechanisms.jsam.thresholds import Ints
 from bonafed.mechanisms.left_open import HIDDEN
 from bonafed.mechanisms.promises import ON_SUM
-from bonafed.presentation.documents import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
+from bonafed.presentation.documents import (
+    Block,
+    Column,
+    JSONObject,
+    Sketch,
+    SketchCurve,
+    Table,
+    counted,
+    pairs,
+)
 
 _ROWS = 11  # clients shown where there are many
 
@@ -287,7 +296,7 @@ def _sketch(rows: list[JSONObject]) -> Iterator[Sketch]:
         return
     names = {"epsilon": "epsilon bought (left scale)", "payment": "payment (right scale)"}
     columns = {name: [row[name] for row in rows] for name in names}
-    curves = tuple(Curve(names[name], values, 0.0, max(values)) for name, values in columns.items())
+    curves = tuple(SketchCurve(names[name], values, 0.0, max(values)) for name, values in columns.items())
     yield Sketch("report", costs, curves)
 
 

@@ -34,10 +34,10 @@ from bonafed.presentation.documents import (
     Block,
     Cell,
     Column,
-    Curve,
     Document,
     JSONObject,
     Sketch,
+    SketchCurve,
     Table,
     counted,
 )
@@ -253,8 +253,8 @@ def _sketch(menu: Menu) -> Sketch:
         "cost",
         costs.tolist(),
         (
-            Curve("probability of being sampled (left scale)", q.tolist(), 0.0, 1.0),
-            Curve("payment per participation (right scale)", r.tolist(), low, float(menu.prior.high)),
+            SketchCurve("probability of being sampled (left scale)", q.tolist(), 0.0, 1.0),
+            SketchCurve("payment per participation (right scale)", r.tolist(), low, float(menu.prior.high)),
         ),
     )
 

@@ -97,7 +97,7 @@ class Journal:
             self._owner = -1
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the database, so that another process can open it."""
         with self._lock:
             self._base.close()
             self._release()
@@ -142,7 +142,8 @@ class Journal:
         query = "SELECT answer FROM answers WHERE run = ? AND digest = ?"
         with self._lock:
             rows = self._base.execute(query, (run, digest)).fetchall()
-        return next((found for row in rows if (found := json.loads(row[0]).get("sum")) is not None), None)
+        sums = (json.loads(answer).get("sum") for (answer,) in rows)
+        return next((name for name in sums if name is not None), None)
 
     def keep(
         self,

@@ -38,7 +38,7 @@ class OwnAccount:
     counted: float | None  # epsilon of what the server says that it counts
 
     def to_json(self) -> JSONObject:
-        """Plain data."""
+        """The account as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -61,7 +61,7 @@ class Address(Section):
 
 
 @dataclass(frozen=True)
-class Part(Section):
+class DataPart(Section):
     """[data.part]: which part of a known data set is mine, for trials on one machine."""
 
     number: int = key(natural, help="Which part: 0, 1, ...")
@@ -100,7 +100,7 @@ class ParticipantSettings:
     roster: Path | None  # names and keys of all members; None: whatever the operator says they are
     certificate: Path | None  # that vouches for the SuperLink; None: those of the system
     data: Data  # my records
-    part: Part | None = None  # which of them are mine; None: all
+    part: DataPart | None = None  # which of them are mine; None: all
     costs: Mapping[str, float] = field(default_factory=dict)  # what I know of myself, by its name
     policy: Policy = field(default_factory=Policy)  # what I accept
 
@@ -125,7 +125,7 @@ def read_settings(path: Path) -> ParticipantSettings:
         roster=None if them.roster is None else _from(base, them.roster),
         certificate=None if them.certificate is None else _from(base, them.certificate),
         data=_data_from(base, section_from(Data, "data", data)),
-        part=None if part is None else section_from(Part, f"data.{_PART}", part),
+        part=None if part is None else section_from(DataPart, f"data.{_PART}", part),
         costs={name: _cost(name, value) for name, value in tables.get("costs", {}).items()},
         policy=section_from(Policy, "policy", tables.get("policy", {})),
     )
@@ -146,10 +146,10 @@ def _cost(name: str, value: object) -> float:
 def _data_from(base: Path, data: Data) -> Data:
     """The data with paths that hold in any folder."""
     own, how = is_own_file(data.name), data.standardise
-    place = _from(base, data.folder)
+    folder = _from(base, data.folder)
     if isinstance(how, Mapping) and "mean" not in how:
         ((kind, name),) = how.items()
-        how = {kind: str(place / Path(name).expanduser())}
+        how = {kind: str(folder / Path(name).expanduser())}
     if not data.folder and (not own or Path(data.name).expanduser().is_absolute()):
         return replace(data, standardise=how)
-    return replace(data, folder=str(place), standardise=how)
+    return replace(data, folder=str(folder), standardise=how)

@@ -297,7 +297,7 @@ def _dealt(member: Member, book: Book, which: int, kind: Kind, points: Sequence[
     randomness = member.own("shares", book.digest, kind.encode(), number(which))
     length = sharing.raw_length(member.plan.threshold)
     shared = sharing.polynomial(member.own(kind, number(which)), stream(randomness, length))
-    return [sharing.value(shared, place) for place in points]
+    return [sharing.value(shared, point) for point in points]
 
 
 def _same_plan(member: Member, once: Once) -> Once:

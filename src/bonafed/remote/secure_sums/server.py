@@ -60,7 +60,7 @@ class Masked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Revealed:
-    """A sum."""
+    """A sum without masks, and what is wrong with whom."""
 
     values: Floats  # (P,) sum over the survivors
     survivors: tuple[str, ...]  # whose vectors are in it
@@ -192,7 +192,7 @@ def _secrets(
             continue
         secrets[dealer] = shared.secret
         first = shared.right[: plan.threshold]  # who told the truth once is believed first again
-        disputes |= {(dealer, plan.members[place - 1]) for place in shared.wrong}
+        disputes |= {(dealer, plan.members[point - 1]) for point in shared.wrong}
     if not lost:
         return secrets, frozenset(disputes)
     spare = len(given) - plan.threshold

@@ -54,7 +54,7 @@ class Evidence:
 
     @property
     def lines(self) -> Sequence[JSONObject]:
-        """Everything so far."""
+        """All lines so far, the oldest first."""
         return self._lines
 
     @property
@@ -69,7 +69,7 @@ class Evidence:
         return number
 
     def begin(self, run: str, federation: str, members: JSONObject, secure: int | None = None) -> None:
-        """A new run."""
+        """Write the first line, of a new run."""
         if self._lines:
             raise InvalidValue("records", "must not hold a run yet", self._path)
         self._append(

@@ -103,7 +103,7 @@ class RemoteFederation:
 
     @property
     def vouched(self) -> Collection[str]:
-        """Nobody."""
+        """No client: nobody vouches for what another process answers."""
         return ()
 
     @classmethod
