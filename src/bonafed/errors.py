@@ -255,7 +255,7 @@ class UnusableReport(BonafedError):
 class AskFailed(BonafedError):
     """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
 
-    By exchanges `faithful(..., resume=error.standing)` goes on where this ended; by steps
+    By exchanges `faithful(..., resume=error.progress)` goes on where this ended; by steps
     `faithful(..., start=error.model)` with the steps left does, of a problem without the agents of
     `left_out`, if any.
     """
@@ -267,14 +267,14 @@ class AskFailed(BonafedError):
         model: NDArray[np.float64] | None = None,
         steps: int = 0,
         left_out: tuple[int, ...] = (),
-        standing: object = None,
+        progress: object = None,
         unit: str = "steps of training",
     ) -> None:
         self.reason, self.where = reason, where
         self.model = model  # (P,) the last training model that was sent out
         self.steps = steps  # training steps that led to it
         self.left_out = left_out  # agents that this training left out
-        self.standing = standing  # all that was reached by exchanges
+        self.progress = progress  # all that was reached by exchanges
         when = f" in {where}, after {steps:,} {unit}" if where else ""
         super().__init__(f"asking the agents failed{when}: {reason}")
 

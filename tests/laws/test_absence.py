@@ -158,11 +158,8 @@ def test_absence_is_skipped_named_and_not_paid(case, script):
         assert not any(record["releases"] for record in own)
 
 
-PAID = [
-    case
-    for case, (name, _) in CASES.items()
-    if name in ("sampling", "jsam", "price-lottery", "posted-price")
-]
+PAYING = ("sampling", "jsam", "price-lottery", "posted-price", "auction")
+PAID = [case for case, (name, _) in CASES.items() if name in PAYING]
 
 
 @pytest.mark.parametrize("case", [case for case in PAID if "losses" not in case])

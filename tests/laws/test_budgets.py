@@ -37,6 +37,7 @@ KINDS = {
     "hard cap": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "price lottery": ("price-lottery", []),
     "auction": ("auction", []),
+    "posted price": ("posted-price", []),
 }  # fmt: skip
 AVERAGES = {"prior", "past costs", "confidence", "uniform", "complete information", "expected budget"}
 
@@ -59,7 +60,7 @@ def overspent(kind):
         stated = agreement.terms.spend / 10
         agreement = replace(agreement, terms=replace(agreement.terms, budget=stated))
     state = made.mechanism.begin(agreement, made.start)
-    rounds = 1000 if kind in ("price lottery", "auction") else worlds.ROUNDS
+    rounds = 1000 if kind in ("price lottery", "auction", "posted price") else worlds.ROUNDS
     always = np.full(len(worlds.OWNERS), rounds, dtype=np.int64)
     due = rounds * float(np.sum(getattr(agreement.terms, "payment", 0.0)))
     state = replace(state, round_number=worlds.ROUNDS, delivered=always, participations=always, spend=due)

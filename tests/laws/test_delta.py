@@ -18,9 +18,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import Privacy
 from bonafed.mechanisms import catalogue
-from bonafed.mechanisms.faithful.report import FaithfulAuditOptions
 from bonafed.mechanisms.faithful.report import audit as audit_faithful
-from bonafed.mechanisms.faithful.section import FaithfulPrivacy
+from bonafed.mechanisms.faithful.section import FaithfulAuditOptions, FaithfulPrivacy
 from bonafed.mechanisms.faithful.theory.parameter_advice import PrivacyOptions, PromiseOptions
 from bonafed.mechanisms.jsam.audit_command import JsamAuditOptions as JsamAudit
 from bonafed.mechanisms.jsam.command_options import NoiseOptions

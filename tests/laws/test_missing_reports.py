@@ -29,6 +29,7 @@ KINDS = {
     "jsam, hard budget": ("jsam", [("jsam", "eta", None), ("jsam", "budget", 1.0)]),
     "jsam, everybody needed": ("jsam", [("jsam", "scheme", "complete information")]),
     "price lottery": ("price-lottery", []),
+    "auction": ("auction", []),
     "posted price": ("posted-price", []),
     "posted price, seats": ("posted-price", [("posted_price", "seats", 2)]),
 }

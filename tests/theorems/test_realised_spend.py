@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bonafed.economics import Discrete, ScaledBeta, TruncatedExponential, Uniform
 from bonafed.economics.contracts import Outcomes
 from bonafed.mechanisms.sampling import exceedance_bound, known_lotteries, plan, spend, spend_distribution
-from bonafed.mechanisms.sampling.spend import Lottery
+from bonafed.mechanisms.sampling.spend import CostLottery
 from tests.oracles.spend import enumerate_totals, exceedance, simulate
 
 
@@ -24,7 +24,7 @@ def tiny_lotteries(draw):
         mass = [1.0] if kinds == 1 else [w := draw(st.floats(0.05, 0.95)), 1 - w]
         q = draw(st.lists(st.one_of(st.floats(0.01, 0.99), st.just(1.0)), min_size=kinds, max_size=kinds))
         r = draw(st.lists(st.floats(0.1, 5.0), min_size=kinds, max_size=kinds))
-        lotteries.append(Lottery(1, Outcomes(np.array(mass), np.array(q), np.array(r))))
+        lotteries.append(CostLottery(1, Outcomes(np.array(mass), np.array(q), np.array(r))))
     return lotteries, rounds
 
 

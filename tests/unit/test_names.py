@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import bonafed
-from bonafed.contracts.coins import Roster as CoinRoster
-from bonafed.contracts.coins import commit, commit_nonce
+from bonafed.contracts.coins import CoinRoster, commit, commit_nonce
 from bonafed.economics import Uniform
 from bonafed.errors import InvalidValue
 from bonafed.learning.data.datasets import from_arrays

@@ -18,9 +18,8 @@ from bonafed import checks
 from bonafed.cli.options import Json, Plot, whole_number
 from bonafed.cli.report import is_page
 from bonafed.errors import InvalidValue
-from bonafed.papers import register
+from bonafed.papers import register, reproducing
 from bonafed.papers.report import report_files
-from bonafed.papers.reproducing import reproduce as put_to_the_test
 from bonafed.presentation import terminal
 from bonafed.presentation.documents import Column, Document, Table, counted
 from bonafed.runs import toml
@@ -104,20 +103,20 @@ def reproduce(
     for option, value, least in (("--seeds", seeds, 1), ("--cores", cores, 0)):
         if value is not None:
             checks.whole(option, value, at_least=least)
-    done = _run(
+    reproductions = _run(
         chosen, preset, out, cores, control, [_changes(c, preset, setting or (), seeds) for c in chosen]
     )
     outputs: dict[Path, bytes] = {}
     if report is not None:
-        outputs |= report_files(done, report, "bonafed " + shlex.join(sys.argv[1:]))
-    if len(done) == 1:
-        document = done[0].document()
-        if done[0].judgement is not None:
+        outputs |= report_files(reproductions, report, "bonafed " + shlex.join(sys.argv[1:]))
+    if len(reproductions) == 1:
+        document = reproductions[0].document()
+        if reproductions[0].judgement is not None:
             outputs |= terminal.figure_file(document, plot)
             if csv is not None:
                 outputs[csv] = terminal.file_content(document, csv, "csv", "--csv")
     else:
-        document = _summary(done)
+        document = _summary(reproductions)
     for folder in {path.parent for path in outputs}:
         folder.mkdir(parents=True, exist_ok=True)
     terminal.write_together(outputs)
@@ -145,20 +144,20 @@ def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[C
 
 def _changes(claim: Claim, preset: str, settings: Sequence[str], seeds: int | None) -> dict[str, Any]:
     """What is not as the preset says; a key that the claim does not know is refused."""
-    known = [item.name for item in fields(claim.settings(preset))]
+    settings_known = [item.name for item in fields(claim.settings(preset))]
     changes: dict[str, Any] = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidValue("--set", "must be KEY=VALUE", repr(text))
-        if name not in known:
-            raise unknown(f"{claim.identifier}.", name, value, known)
+        if name not in settings_known:
+            raise unknown(f"{claim.identifier}.", name, value, settings_known)
         try:
-            read = toml.loads(f"value = {value}")["value"]
+            parsed = toml.loads(f"value = {value}")["value"]
         except ValueError:  # words need no quotes here
-            read = value
-        changes[name] = tuple(read) if isinstance(read, list) else read
-    if seeds is not None and "seeds" in known:
+            parsed = value
+        changes[name] = tuple(parsed) if isinstance(parsed, list) else parsed
+    if seeds is not None and "seeds" in settings_known:
         changes["seeds"] = seeds
     return changes
 
@@ -167,10 +166,9 @@ def _run(
     claims: Sequence[Claim], preset: str, out: Path, cores: int, control: bool,
     changes: Sequence[dict[str, Any]],
 ) -> list[Reproduction]:  # fmt: skip
-
     try:
         with _ending_like_ctrl_c(), _progress() as tell:
-            return put_to_the_test(
+            return reproducing.reproduce(
                 claims, preset, out, changes=changes, control=control, cores=cores, on_progress=tell
             )
     except KeyboardInterrupt:
@@ -201,7 +199,9 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
         def tell(progress: Progress) -> None:
             nonlocal last
-            if time.monotonic() - last >= _SILENCE:
+            if progress.note:
+                terminal.tell(progress.note, err=True)
+            elif time.monotonic() - last >= _SILENCE:
                 last = time.monotonic()
                 terminal.tell(f"{progress.done} of {progress.total} cells, {_left(progress)}", err=True)
 
@@ -215,10 +215,16 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.description}", markup=False), console=console, transient=True,
     ) as bar:  # fmt: skip
         task = bar.add_task("", total=None, left="")
-        yield lambda progress: bar.update(
-            task, total=progress.total, completed=progress.done, left=_left(progress),
-            description=progress.doing,
-        )  # fmt: skip
+
+        def show(progress: Progress) -> None:
+            if progress.note:
+                console.print(progress.note, markup=False, highlight=False)
+            bar.update(
+                task, total=progress.total, completed=progress.done, left=_left(progress),
+                description=progress.doing,
+            )  # fmt: skip
+
+        yield show
 
 
 def _left(progress: Progress) -> str:
@@ -230,14 +236,14 @@ def _left(progress: Progress) -> str:
 
 def _listing() -> Document:
     """What can be put to the test, and what is open."""
-    known = register.claims()
+    claims = register.claims()
     columns = tuple(Column(name, left=True) for name in ("claim", "place", "what the paper says"))
     blocks: list[Table | str] = []
     for paper, title in register.PAPERS.items():
-        rows = tuple((c.identifier, c.place, c.says) for c in known.values() if c.paper == paper)
+        rows = tuple((c.identifier, c.place, c.says) for c in claims.values() if c.paper == paper)
         if rows:
             blocks.append(Table(f"{paper}: {title}", columns, rows))
-    unanswered = [item for item in register.listed() if item.open]
+    unanswered = [item for item in register.paper_items() if item.open]
     if unanswered:
         rows = tuple((item.paper, item.place, item.open) for item in unanswered)
         heads = tuple(Column(name, left=True) for name in ("paper", "place", "why it is open"))
@@ -245,27 +251,27 @@ def _listing() -> Document:
     data = {
         "claims": [
             {"identifier": c.identifier, "paper": c.paper, "place": c.place, "says": c.says}
-            for c in known.values()
+            for c in claims.values()
         ],
         "open": [{"paper": i.paper, "place": i.place, "says": i.says, "why": i.open} for i in unanswered],
     }
     return Document((*blocks, "bonafed reproduce NAME runs one of them."), data)
 
 
-def _summary(done: Sequence[Reproduction]) -> Document:
+def _summary(reproductions: Sequence[Reproduction]) -> Document:
     """A line for each claim, and how many have which verdict."""
     columns = tuple(Column(name, left=True) for name in ("claim", "place", "verdict"))
-    rows = tuple((item.claim.identifier, item.claim.place, item.verdict) for item in done)
+    rows = tuple((item.claim.identifier, item.claim.place, item.verdict) for item in reproductions)
     counts: dict[str, int] = {}
-    for item in done:
+    for item in reproductions:
         kind = "not computed" if item.judgement is None else item.judgement.verdict
         counts[kind] = counts.get(kind, 0) + 1
     text = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     failed = [
         f"{item.claim.identifier}, {name}: {why.strip().splitlines()[-1]}"
-        for item in done
+        for item in reproductions
         for name, why in item.failures.items()
     ]
-    table = Table(f"{counted(len(done), 'claim')}: {text}", columns, rows)
-    data = {"claims": [item.to_json() for item in done], "verdicts": counts}
+    table = Table(f"{counted(len(reproductions), 'claim')}: {text}", columns, rows)
+    data = {"claims": [item.to_json() for item in reproductions], "verdicts": counts}
     return Document((table, *failed), data, holds=not failed)

@@ -11,7 +11,7 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
          heads, draws that fall on it are void, and nobody else's chance changes;
     (5)  beacon = H(roster, s, x_1, ..., x_N). Round r has the uniform whole numbers
              u_{r,1}, u_{r,2}, ... below 2^64, eight bytes each of SHAKE256(beacon, r);
-    (6)  sampling: client n is in round r if u_{r,n} < q_n 2^64, each for itself (`Roster.draws` is None);
+    (6)  sampling: client n is in round r if u_{r,n} < q_n 2^64, each for itself (`draws` is None);
          JSAM: the i-th draw of round r is the first client k with u_{r,i} < (p_1 + ... + p_k) 2^64;
     (7)  after the run the server opens s, and anybody can compute (5) and (6) again.
 
@@ -72,7 +72,7 @@ def commit_nonce(contract: str, name: str, nonce: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Roster:
+class CoinRoster:
     """(3): all that is agreed before any nonce is revealed. A client is its place in it, from 0."""
 
     contract: str  # SHA-256 of the contract's canonical form, hexadecimal
@@ -121,7 +121,7 @@ class Roster:
 class Coins:
     """(5): a roster whose commitments have been opened. What does not open is refused under its name."""
 
-    roster: Roster
+    roster: CoinRoster
     secret: bytes = field(repr=False)  # the server's; shown to nobody until the run has ended
     nonces: tuple[bytes | None, ...] = field(repr=False)  # (N,) None: not revealed, not admitted
     _beacon: bytes = field(init=False, repr=False)
@@ -186,7 +186,7 @@ class Coins:
         return times
 
 
-def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
+def toss(roster: CoinRoster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
     """(5) from the nonces by name; clients without one have not revealed.
 
     >>> nonces = {"ada": bytes(32), "ben": bytes(31) + b"x"}
@@ -210,11 +210,11 @@ def make_roster(
     commitments: Mapping[str, str],
     chances: ArrayLike,
     draws: int | None = None,
-) -> Roster:
+) -> CoinRoster:
     """(3) from the commitments by name, in the order of the chances."""
     values = checks.vector("chances", chances, length=len(commitments))
     names, hashes = tuple(commitments), tuple(commitments.values())
-    return Roster(contract, commitment, rounds, draws, names, hashes, values)
+    return CoinRoster(contract, commitment, rounds, draws, names, hashes, values)
 
 
 def uniforms(beacon: bytes, round_number: int, count: int) -> NDArray[np.uint64]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from bonafed.contracts.coins import (
     SECRET_BYTES,
+    CoinRoster,
     Coins,
-    Roster,
     commit,
     commit_nonce,
     make_roster,
@@ -46,7 +46,7 @@ def settle_paid(contract: PublishedContract, reports: Reports) -> PaidTerms:
 
 def contract_roster(
     contract: PublishedContract, reports: Reports, commitments: Mapping[str, str]
-) -> Roster:
+) -> CoinRoster:
     """Everybody's line, by name: its commitment, and its chance by the contract."""
     commitment = require_commitment(contract)
     for name in reports:
@@ -61,7 +61,7 @@ def contract_roster(
     return make_roster(contract.digest, commitment, contract.rounds, hashes, lottery.chances, lottery.draws)
 
 
-def check_contract(roster: Roster, contract: PublishedContract) -> Finding:
+def check_contract(roster: CoinRoster, contract: PublishedContract) -> Finding:
     """Whether the roster is of this contract."""
     for name, value, due in (
         ("digest", roster.contract, contract.digest),
@@ -79,7 +79,7 @@ def check_contract(roster: Roster, contract: PublishedContract) -> Finding:
 
 
 def require_own_line(
-    roster: Roster, contract: PublishedContract, name: str, nonce: bytes, report: float
+    roster: CoinRoster, contract: PublishedContract, name: str, nonce: bytes, report: float
 ) -> float:
     """A client's chance, once contract, commitment and chance are known to be its own: it may reveal.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bonafed import checks
-from bonafed.contracts.coins import Coins, Roster, checked_digest
+from bonafed.contracts.coins import CoinRoster, Coins, checked_digest
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.presentation.documents import counted
@@ -30,7 +30,7 @@ JSONObject = dict[str, Any]
 class Transcript:
     """What has been published so far."""
 
-    roster: Roster
+    roster: CoinRoster
     nonces: tuple[bytes | None, ...] = field(repr=False)  # (N,) None: not revealed
     secret: bytes | None = field(default=None, repr=False)  # None: not opened yet
 
@@ -98,7 +98,7 @@ def transcript_from_json(data: object) -> Transcript:
     if not isinstance(fields["clients"], list) or not fields["clients"]:
         raise InvalidValue("clients", "must be a non-empty list", repr(fields["clients"])[:60])
     clients = [_exactly("client", entry, _CLIENT_KEYS) for entry in fields["clients"]]
-    roster = Roster(
+    roster = CoinRoster(
         fields["contract"],
         fields["commitment"],
         _whole("rounds", fields["rounds"]),

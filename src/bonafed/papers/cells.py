@@ -83,6 +83,7 @@ class Progress:
     total: int
     left: float | None  # seconds, roughly; None: too early to say
     doing: str  # the cell that began last
+    note: str = ""  # what somebody should know: that a kept result is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,9 @@ def compute_all(
     order = sorted(missing.items(), key=lambda item: -item[1].weight)  # long ones first: no long tail
     failed: dict[Path, str] = {}
     clock = _Clock(sum(cell.weight for cell in missing.values()), len(missing), on_progress)
+    for cell_folder in missing:
+        if (cell_folder / _KEPT).exists():
+            clock.notes(f"{cell_folder / _KEPT} is damaged: its cell is computed again")
     for cell_folder, why in (_alone if count == 1 else _side_by_side)(order, count, clock):
         if why:
             failed[cell_folder] = why
@@ -137,10 +141,13 @@ class _Clock:
         self._finished += cell.weight
         self._say(cell.name)
 
-    def _say(self, doing: str) -> None:
+    def notes(self, note: str) -> None:
+        self._say("", note)
+
+    def _say(self, doing: str, note: str = "") -> None:
         spent = time.monotonic() - self._begun
         left = (self._weight - self._finished) * spent / self._finished if self._finished else None
-        self._tell(Progress(self._done, self._total, left, doing))
+        self._tell(Progress(self._done, self._total, left, doing, note))
 
 
 Ended = Iterator[tuple[Path, str]]  # cells as they end, and why they failed, if they did

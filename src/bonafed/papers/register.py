@@ -63,7 +63,7 @@ _KINDS = ("fig", "table", "observation")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PaperItem:
     """A figure, a table or a finding of a paper."""
 
     paper: str
@@ -143,11 +143,13 @@ def _told(error: Exception, path: Path) -> str:
     return f"{where}{type(error).__name__}: {error}"
 
 
-def listed() -> Sequence[Listed]:
+def paper_items() -> Sequence[PaperItem]:
     """Everything in the four papers that states something, in their order."""
     text = (resources.files(__package__) / "papers.toml").read_text("utf-8")
     return [
-        Listed(paper, entry["place"], entry["says"], tuple(entry.get("claims", ())), entry.get("open", ""))
+        PaperItem(
+            paper, entry["place"], entry["says"], tuple(entry.get("claims", ())), entry.get("open", "")
+        )
         for paper, entries in tomllib.loads(text).items()
         for entry in entries
     ]

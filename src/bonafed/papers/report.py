@@ -39,11 +39,11 @@ _PAPERS_SIZE = "computed at the paper's own sizes (preset paper)"
 _DOCS = Path(__file__).parents[3] / "docs"  # of a checkout
 
 
-def report_files(done: Sequence[Reproduction], folder: Path, command: str) -> dict[Path, bytes]:
+def report_files(reproductions: Sequence[Reproduction], folder: Path, command: str) -> dict[Path, bytes]:
     """The report, and every figure as .png and .svg, by path."""
     files: dict[Path, bytes] = {}
     sections: dict[str, list[Part]] = {}
-    for claim, runs in _by_claim(done).items():
+    for claim, runs in _by_claim(reproductions).items():
         parts = []
         for run in runs:
             drawn = None if run.judgement is None else claim.draw(run.rows)
@@ -52,12 +52,12 @@ def report_files(done: Sequence[Reproduction], folder: Path, command: str) -> di
             parts.append((run, drawn))
         sections.setdefault(claim.paper, []).append(_claim_part(claim, parts, folder))
     about = circumstances(command)
-    plain = [run.to_json() for run in done]
+    plain = [run.to_json() for run in reproductions]
     page = Page(
         "The papers' claims, put to the test",
         (_FIRST, _made(about)),
         (
-            _summary(done),
+            _summary(reproductions),
             *(_paper_part(paper, parts) for paper, parts in sections.items()),
         ),
         {_CIRCUMSTANCES: about, _CLAIMS: plain},
@@ -111,10 +111,10 @@ _FIRST = (
 )
 
 
-def _by_claim(done: Sequence[Reproduction]) -> dict[Claim, list[Reproduction]]:
+def _by_claim(reproductions: Sequence[Reproduction]) -> dict[Claim, list[Reproduction]]:
     """The runs of every claim, from the smallest to the paper's size."""
     runs: dict[str, list[Reproduction]] = {}
-    for run in done:
+    for run in reproductions:
         runs.setdefault(run.claim.identifier, []).append(run)
     order = {preset: size for size, preset in enumerate(PRESETS)}
     return {each[0].claim: sorted(each, key=lambda run: order[run.preset]) for each in runs.values()}
@@ -153,9 +153,9 @@ def _made(about: Mapping[str, Any]) -> Facts:
 # The summary
 
 
-def _summary(done: Sequence[Reproduction]) -> Part:
+def _summary(reproductions: Sequence[Reproduction]) -> Part:
     """Counts by paper, a line per claim, and what is open."""
-    plain = [run.to_json() for run in done]
+    plain = [run.to_json() for run in reproductions]
     counts = verdict_counts(plain)
     used = [verdict for verdict in VERDICTS if any(verdict in own_counts for own_counts in counts.values())]
     rows: tuple[tuple[Cell, ...], ...] = tuple(
@@ -166,11 +166,11 @@ def _summary(done: Sequence[Reproduction]) -> Part:
     table = Table("Verdicts by paper", columns, rows)
     links = {(row, 0): f"#{_paper_anchor(paper)}" for row, paper in enumerate(counts)}
     blocks: list[Block] = [Grid(table, links)]
-    sizes = Counter(run.preset for run in done)
+    sizes = Counter(run.preset for run in reproductions)
     if len(sizes) > 1:
         several = ", ".join(f"{counted(n, 'claim')} at preset {preset}" for preset, n in sizes.items())
         blocks.append(f"Computed: {several}. Of a claim at several sizes, the largest counts.")
-    there = {run.claim.identifier for run in done}
+    there = {run.claim.identifier for run in reproductions}
     missing = [
         name for name in register.modules() if name.partition("-")[0] in counts and name not in there
     ]
@@ -179,13 +179,13 @@ def _summary(done: Sequence[Reproduction]) -> Part:
         if missing
         else ()
     )
-    return Part("Summary of verdicts", "summary", (*blocks, _lines(done), *rest), ())
+    return Part("Summary of verdicts", "summary", (*blocks, _lines(reproductions), *rest), ())
 
 
-def _lines(done: Sequence[Reproduction]) -> Grid:
+def _lines(reproductions: Sequence[Reproduction]) -> Grid:
     """A line for each claim."""
     names = ("claim", "verdict", "place", "preset", "what the paper says")
-    runs = _by_claim(done)
+    runs = _by_claim(reproductions)
     ordered = [run for each in runs.values() for run in each]
     rows = tuple(
         (run.claim.identifier, run.verdict, run.claim.place, run.preset, run.claim.says) for run in ordered
@@ -203,7 +203,7 @@ def _paper_anchor(paper: str) -> str:
 
 
 def _paper_part(paper: str, parts: Sequence[Part]) -> Part:
-    unanswered = [item for item in register.listed() if item.paper == paper and item.open]
+    unanswered = [item for item in register.paper_items() if item.paper == paper and item.open]
     blocks: tuple[Block, ...] = ()
     if unanswered:
         names = ("place", "what it shows or states", "why it is open")

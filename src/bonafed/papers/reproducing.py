@@ -114,37 +114,37 @@ def reproduce(
     sets is judged by those that can be had, and says which were left out.
     """
     each_changes = changes or [{}] * len(claims)
-    asked = [
-        _asked(claim, claim.settings(preset, {**other, **(claim.control if control else {})}))
+    plans = [
+        _computation_of(claim, claim.settings(preset, {**other, **(claim.control if control else {})}))
         for claim, other in zip(claims, each_changes, strict=True)
     ]
     everything: dict[Any, Cell] = {
-        (number, where): cell
-        for number, one in enumerate(asked)
-        for where, cell in one.cells.items()
-        if not one.lacking
+        (number, key): cell
+        for number, plan in enumerate(plans)
+        for key, cell in plan.cells.items()
+        if not plan.lacking
     }
     computed = compute_all(everything, folder, cores, on_progress)
-    done = []
-    for number, (claim, one) in enumerate(zip(claims, asked, strict=True)):
-        failed = one.lacking or {
-            cell.name: computed.failures[number, where]
-            for where, cell in one.cells.items()
-            if (number, where) in computed.failures
+    reproductions = []
+    for number, (claim, plan) in enumerate(zip(claims, plans, strict=True)):
+        failed = plan.lacking or {
+            cell.name: computed.failures[number, key]
+            for key, cell in plan.cells.items()
+            if (number, key) in computed.failures
         }
         if failed:
-            done.append(Reproduction(claim, preset, one.settings, [], None, 0.0, failed, control))
+            reproductions.append(Reproduction(claim, preset, plan.settings, [], None, 0.0, failed, control))
             continue
-        rows = claim.rows(one.settings, {where: computed.results[number, where] for where in one.cells})
-        seconds = sum(computed.took[number, where] for where in one.cells)
+        rows = claim.rows(plan.settings, {key: computed.results[number, key] for key in plan.cells})
+        seconds = sum(computed.took[number, key] for key in plan.cells)
         verdict = judged(claim, rows)
-        done.append(
-            Reproduction(claim, preset, one.settings, rows, verdict, seconds, {}, control, one.left_out)
+        reproductions.append(
+            Reproduction(claim, preset, plan.settings, rows, verdict, seconds, {}, control, plan.left_out)
         )
-    return done
+    return reproductions
 
 
-class _Asked(NamedTuple):
+class _Computation(NamedTuple):
     """What there is to compute for a claim."""
 
     settings: Any
@@ -153,15 +153,15 @@ class _Asked(NamedTuple):
     left_out: Mapping[str, str]  # data sets without which it can
 
 
-def _asked(claim: Claim, settings: Any) -> _Asked:
+def _computation_of(claim: Claim, settings: Any) -> _Computation:
     cells = claim.cells(settings)
     lacking = _without_data(cells.values())
     several = getattr(settings, "data", None)
-    kept = tuple(name for name in several if name not in lacking) if isinstance(several, tuple) else ()
-    if not lacking or not kept:
-        return _Asked(settings, cells, lacking, {})
-    fewer = replace(settings, data=kept)
-    return _Asked(fewer, claim.cells(fewer), {}, lacking)
+    at_hand = tuple(name for name in several if name not in lacking) if isinstance(several, tuple) else ()
+    if not lacking or not at_hand:
+        return _Computation(settings, cells, lacking, {})
+    fewer = replace(settings, data=at_hand)
+    return _Computation(fewer, claim.cells(fewer), {}, lacking)
 
 
 def _without_data(cells: Iterable[Cell]) -> dict[str, str]:
@@ -194,12 +194,12 @@ def _commit() -> str | None:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(
+            ended = subprocess.run(
                 ["git", "-C", str(here), *words], capture_output=True, text=True, check=False
             )
         except OSError:  # no git here
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return ended.stdout.strip() if ended.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
     if commit is None or git("ls-files", "--error-unmatch", Path(__file__).name) is None:
@@ -239,9 +239,9 @@ def table_of(title: str, rows: Sequence[Row], most: int | None = _LONG) -> Table
         )
         for name in names
     )
-    shown = rows if most is None else rows[:most]
-    cells = tuple(tuple(_cell(row.get(name)) for name in names) for row in shown)
-    rest = len(rows) - len(shown)
+    printed_rows = rows if most is None else rows[:most]
+    cells = tuple(tuple(_cell(row.get(name)) for name in names) for row in printed_rows)
+    rest = len(rows) - len(printed_rows)
     return Table(title, columns, cells, f"and {rest} more rows: --csv has all of them" if rest else "")
 
 

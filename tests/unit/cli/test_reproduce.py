@@ -109,7 +109,11 @@ def test_cells_that_fail_are_told_and_the_rest_is_kept(bonafed, own, tmp_path, c
     assert code == 1
     assert "not computed: 1 of its cells failed" in out
     assert "point 7: ValueError: seven" in out
-    assert len(list((tmp_path / "studies").rglob("result.json"))) == 8
+    finished = list((tmp_path / "studies").rglob("result.json"))
+    assert len(finished) == 8
+    finished[0].write_text("{")
+    _, _, err = bonafed("reproduce", own, "--set", "points=9", "--cores", cores)
+    assert f"{finished[0].relative_to(tmp_path)} is damaged: its cell is computed again" in err
 
 
 @pytest.mark.parametrize(

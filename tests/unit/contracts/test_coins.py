@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.oracles import coins as oracle
 
-from bonafed.contracts.coins import Coins, Roster, commit, commit_nonce, make_roster, toss, uniforms
+from bonafed.contracts.coins import CoinRoster, Coins, commit, commit_nonce, make_roster, toss, uniforms
 from bonafed.errors import InvalidValue
 
 CONTRACT = "ab" * 32
@@ -165,7 +165,7 @@ def test_a_server_that_grinds_its_secret_after_the_nonces_is_caught():
         secret([5, n])
         for n in range(1000)
         if not Coins(
-            Roster(
+            CoinRoster(
                 CONTRACT,
                 commit(secret([5, n])),
                 4,
@@ -242,12 +242,12 @@ ROSTER = {
 )
 def test_rosters_that_are_none(name, value, message):
     with pytest.raises(InvalidValue, match=message):
-        Roster(**{**ROSTER, name: value})
+        CoinRoster(**{**ROSTER, name: value})
 
 
 def test_draws_need_somebody_to_fall_on():
     with pytest.raises(InvalidValue, match="chances must not all be 0"):
-        Roster(**{**ROSTER, "draws": 2, "chances": [0.0, 0.0]})
+        CoinRoster(**{**ROSTER, "draws": 2, "chances": [0.0, 0.0]})
 
 
 @pytest.mark.parametrize("number", [0, 11])

@@ -89,7 +89,10 @@ def test_what_cannot_be_read_is_computed_again(tmp_path, square):
     nothing = json.dumps({**json.loads(whole), "result": None}).encode()
     for damage in (b"", b"{", b"[]", edited, nothing):
         kept.write_bytes(damage)
-        assert compute_all(cells, tmp_path / "kept", 1).results[3]["square"] == 9
+        told = []
+        assert compute_all(cells, tmp_path / "kept", 1, told.append).results[3]["square"] == 9
+        notes = [progress.note for progress in told if progress.note]
+        assert notes == [f"{kept} is damaged: its cell is computed again"]
     assert calls(tmp_path, 3) == 6
 
 

@@ -76,8 +76,10 @@ def test_counts_are_of_claims_not_of_runs(files):
 
 
 def test_what_is_open_is_said(done, tmp_path, monkeypatch):
-    unanswered = register.Listed("faithful", "table 9", "It shows <much>.", open="The data are not public.")
-    monkeypatch.setattr(register, "listed", lambda: [unanswered])
+    unanswered = register.PaperItem(
+        "faithful", "table 9", "It shows <much>.", open="The data are not public."
+    )
+    monkeypatch.setattr(register, "paper_items", lambda: [unanswered])
     (path, *_) = (made := report_files(done[:1], tmp_path, "x"))
     text = made[path].decode()
     assert "Open: 1 entry" in text

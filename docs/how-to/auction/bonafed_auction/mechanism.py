@@ -2,177 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.contracts.canonical import Coins
-from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
-from bonafed.contracts.terms import EARNINGS, Earning, Reports
+from bonafed.contracts.offers import OfferContract
+from bonafed.contracts.terms import EARNINGS, Earning
 from bonafed.economics import Allocation, Prior, money, registry
-from bonafed.economics.budgets import BudgetPromise
-from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.averaging import Averaging
-from bonafed.mechanisms.building_blocks import Subject, audit_command, audit_of
+from bonafed.mechanisms.building_blocks import Subject, audit_command, audit_of, quote_command
 from bonafed.mechanisms.paid_rounds import PaidRounds, paid_averaging
-from bonafed.mechanisms.protocol import Command, Common, Config, Slice
-from bonafed.presentation.documents import Document, JSONObject, pairs
-from bonafed.sections import Section, key, named, one_of
-
-FIELDS = ("clients", "rounds", "seats", "total_budget", "decimals")  # numbers that a contract states
-
-
-def outcome(costs: checks.Floats, seats: int, reserve: float) -> tuple[checks.Floats, float]:
-    """(N,) 1 for who has a seat, and the price: the lowest cost that has none, at most the reserve."""
-    admitted = np.flatnonzero(costs <= reserve)
-    order = admitted[np.argsort(costs[admitted], kind="stable")]
-    price = float(costs[order[seats]]) if order.size > seats else reserve
-    return np.isin(np.arange(costs.size), order[:seats]).astype(float), price
+from bonafed.mechanisms.protocol import Common, Config, Slice
+from bonafed.mechanisms.server_rules import same_in_every_round
+from bonafed.presentation.documents import Document
+from bonafed.sections import Section, key, one_of
 
 
 @dataclass(frozen=True)
-class Rule(Section):
-    """What decides an auction."""
+class Offer(Section):
+    """The table [auction]."""
 
     seats: int = key(checks.whole, help="Clients in a round.")
     total_budget: float = key(checks.positive, help="Money for the whole run, never exceeded.")
     prior: Prior = key(registry.prior, help="Of what taking part costs; no term depends on it.")
+    reserve: float | None = key(checks.positive, None, help="Most for a delivery; by default all there is.")
     decimals: int = key(money.decimals, money.DECIMALS, help="Decimals of the amounts paid.")
-
-    def reserve(self, rounds: int) -> float:
-        """Most that is paid for a delivery, in whole smallest units, so that no rounding passes it."""
-        units = money.units(self.total_budget, self.decimals) // (self.seats * rounds)
-        if units == 0:
-            raise InvalidValue("total_budget", "must pay all seats in every round", self.total_budget)
-        return units / 10**self.decimals
-
-    def subject(self, _clients: int, rounds: int) -> Subject:
-        """What an audit tries to game; money is per round."""
-        reserve = self.reserve(rounds)
-
-        def decide(costs: checks.Floats) -> Allocation:
-            seated, price = outcome(costs, self.seats, reserve)
-            return Allocation(seated, seated * price)
-
-        return Subject(decide, self.prior, self.seats * reserve)
-
-
-@dataclass(frozen=True)
-class Auction(Rule):
-    """The table [auction]."""
-
-    coins: str = key(one_of(Coins), "seed", help="Decide nothing here: seats are for all rounds.")
+    coins: str = key(one_of(Coins), "seed", help="As in every contract; here no chance decides.")
+    cost_seed: int = key(checks.seed, 0, help="Seed of the costs of simulated clients.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuctionContract(ContractPerTurn):
+class AuctionContract(OfferContract):
     """The rules, as they are published before anybody states a cost."""
 
-    mechanism, format = "auction", "auction-contract"
+    mechanism, format, offer_kind = "auction", "auction-contract", Offer
 
-    clients: int
-    rounds: int
-    seats: int
-    total_budget: float
-    prior: Prior
-    decimals: int = money.DECIMALS
-    coin_commitment: str | None = None
+    @classmethod
+    def of(cls, offer: Offer, clients: int, rounds: int) -> AuctionContract:
+        """The contract of an offer; the reserve is then what the budget pays, in whole smallest units."""
+        unit, due = 10**offer.decimals, offer.seats * rounds
+        reserve = offer.reserve or money.units(offer.total_budget, offer.decimals) // due / unit
+        return cls(replace(offer, reserve=reserve or 1 / unit), clients, rounds)
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds"):
-            object.__setattr__(self, name, checks.whole(name, getattr(self, name)))
-        for name in ("seats", "total_budget", "prior", "decimals"):
-            object.__setattr__(self, name, getattr(self.rule, name))
-        _ = self.reserve
+        """No rounding passes the reserve, and the budget pays it for every seat in every round."""
+        offer, units = self.offer, money.units(self.offer.reserve, self.offer.decimals)
+        if units / 10**offer.decimals != offer.reserve:
+            raise InvalidValue("reserve", f"must have at most {offer.decimals} decimals", offer.reserve)
+        if units * offer.seats * self.rounds > money.units(offer.total_budget, offer.decimals):
+            rule = f"must pay {offer.reserve:g} to {offer.seats} seats in {self.rounds} rounds"
+            raise InvalidValue("total_budget", rule, offer.total_budget)
 
     @property
-    def rule(self) -> Rule:
-        """What decides it; refused if its numbers are impossible."""
-        return Rule(self.seats, self.total_budget, self.prior, self.decimals)
+    def total_budget(self) -> float:
+        return self.offer.total_budget
 
     @property
-    def reserve(self) -> float:
-        """Most that is paid for a delivery."""
-        return self.rule.reserve(self.rounds)
-
-    def budget_promise(self, terms: TermsPerTurn) -> BudgetPromise:
-        return BudgetPromise(self.total_budget)
+    def most_spent(self) -> float:
+        return self.offer.reserve * self.offer.seats * self.rounds
 
     @property
     def is_posted(self) -> bool:
         return False
 
-    def draw_costs(self, rng: np.random.Generator, clients: int) -> checks.Floats:
-        return self.prior.sample(rng, clients)
+    def outcome(self, order: Sequence[int], costs: checks.Floats) -> tuple[checks.Floats, checks.Floats]:
+        """(N,) each: 1 for who has a seat, and the price for it; of equal costs, the first in the order."""
+        admitted = [client for client in order if costs[client] <= self.offer.reserve]
+        queue = sorted(admitted, key=costs.__getitem__)  # keeps the order of equal costs
+        price = costs[queue[self.offer.seats]] if len(queue) > self.offer.seats else self.offer.reserve
+        seated = np.isin(np.arange(costs.size), queue[: self.offer.seats]).astype(float)
+        return seated, price * seated
 
-    def fields(self) -> JSONObject:
-        """The reserve follows from the rest; a file that states another is refused when it is read."""
-        numbers = {name: getattr(self, name) for name in (*FIELDS, "reserve")}
-        return {"prior": self.prior.to_json(), **numbers}
+    def chances_and_payments(
+        self, names: Sequence[str], costs: checks.Floats
+    ) -> tuple[checks.Floats, checks.Floats]:
+        """Shorter names first, then by the alphabet, whatever the order of the reports."""
+        order = sorted(range(len(names)), key=lambda client: (len(names[client]), names[client]))
+        return self.outcome(order, costs)
 
-    @classmethod
-    def from_fields(cls, data: JSONObject) -> AuctionContract:
-        numbers = {name: registry.field(data, name, "contract") for name in FIELDS}
-        prior = registry.prior_from_json(registry.field(data, "prior", "contract"))
-        with named("contract"):
-            return cls(prior=prior, **numbers)
+    def subject(self) -> Subject:
+        """What an audit tries to game; money is per round."""
 
-    def terms_for(self, reports: Reports) -> TermsPerTurn:
-        """Where two costs are equal, the shorter name comes first, then the alphabet."""
-        names = sorted(reports, key=lambda name: (len(name), name))
-        seated, price = outcome(np.array([reports[name] for name in names]), self.seats, self.reserve)
-        seats = dict(zip(names, seated, strict=True))
-        chance, costs = (np.array([by[name] for name in reports]) for by in (seats, reports))
-        return TermsPerTurn(
-            tuple(reports), costs, chance > 0, chance, chance * price, self.rounds, self.total_budget,
-            self.decimals,
-        )  # fmt: skip
+        def decide(costs: checks.Floats) -> Allocation:
+            return Allocation(*self.outcome(range(costs.size), costs))
 
-    def settings(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.rule.table().items() if name != "decimals"}
-
-    def verify(self) -> Sequence[Finding]:
-        rng, clients = np.random.default_rng(0), min(self.clients, 30)
-        profiles = [self.draw_costs(rng, clients) for _ in range(3)]
-        return self.rule.subject(clients, self.rounds).search(profiles, 101).findings
+        return Subject(decide, self.offer.prior, self.total_budget / self.rounds)
 
     def prospect(self, report: float) -> Document:
         """Whoever is below the price that the others' costs leave has a seat, and is paid this price."""
+        cost = checks.non_negative("cost", report)
         drawn = self.draw_costs(np.random.default_rng(0), 500 * (self.clients - 1))
-        others = np.sort(drawn.reshape(500, -1))
-        price = np.full(500, self.reserve)
-        if others.shape[1] >= self.seats:
-            price = np.minimum(price, others[:, self.seats - 1])
-        tried = np.linspace(0, 1.2 * self.reserve, 61)
-        wins = [float(np.mean((price - report) * (own < price))) for own in (report, *tried)]
-        left, *lies = (self.rounds * gain for gain in wins)
-        paid, best = self.rounds * float(np.mean(price * (report < price))), int(np.argmax(lies))
-        rows = [("paid over the run, on average", f"{paid:.2f}"), ("left after the cost", f"{left:.2f}")]
-        lie = f"The best of 61 other reports, {tried[best]:.4g}, wins {lies[best] - left:.2g} more."
-        earning = Earning("", report <= self.reserve, paid, left, float(tried[best]), lies[best] - left)
-        return Document((pairs(f"At a cost of {report:g}", rows), lie), {EARNINGS: [asdict(earning)]})
-
-    def signed(self) -> Document:
+        others, price = np.sort(drawn.reshape(500, -1)), np.full(500, self.offer.reserve)
+        if others.shape[1] >= self.offer.seats:
+            price = np.minimum(price, others[:, self.offer.seats - 1])
+        tried = np.linspace(0, 1.2 * self.offer.reserve, 61)
+        wins = [self.rounds * float(np.mean((price - cost) * (own < price))) for own in (cost, *tried)]
+        paid, best = self.rounds * float(np.mean(price * (cost < price))), int(np.argmax(wins[1:]))
+        gain, lie = wins[1 + best] - wins[0], float(tried[best])
         text = (
-            f"The {self.seats} lowest costs take part in all {self.rounds} rounds. Each is paid, for every "
-            f"delivery, the lowest cost that has no seat, and at most {self.reserve:.{self.decimals}f}. "
-            f"At most {self.total_budget:,.{self.decimals}f} is spent, in every run."
+            f"A client of cost {cost:g} is paid {paid:,.2f} over the run on average, and left with "
+            f"{wins[0]:,.2f}. The best of 61 other reports, {lie:.4g}, gains {gain:.2g}."
         )
-        rows = [(name, getattr(self, name)) for name in FIELDS]
-        return Document((pairs("Auction of seats", rows), text), self.fields())
+        earning = Earning("", cost <= self.offer.reserve, paid, wins[0], lie, gain)
+        return Document((text,), {EARNINGS: [asdict(earning)]})
+
+    def promises(self) -> Sequence[str]:
+        return (
+            f"At most {self.most_spent:,.{self.decimals}f} is spent, in every run.",
+            f"The {self.offer.seats} lowest costs take part in every round. Each is paid, for every "
+            f"delivery, the lowest cost that has no seat, at most {self.offer.reserve:,.{self.decimals}f}.",
+        )
 
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging:
     """The mechanism of a config, under the contract that was published for it or under its own."""
 
-    def plan(own: Auction) -> AuctionContract:
-        rounds = config.local.rounds
-        return AuctionContract(len(members), rounds, own.seats, own.total_budget, own.prior, own.decimals)
+    def plan(offer: Offer) -> AuctionContract:
+        return AuctionContract.of(offer, len(members), config.local.rounds)
 
     return paid_averaging(config, members, parameters, "auction", (AuctionContract,), plan, PaidRounds)
 
@@ -185,23 +137,14 @@ def compare(common: Common) -> dict[str, Any] | str:
     return {"seats": max(1, seats), "total_budget": common.budget, "prior": common.costs}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quote(Rule):
-    """Options of `bonafed quote auction`."""
-
-    clients: int = key(checks.whole, help="Most clients that may state a cost.")
-    rounds: int = key(checks.whole, help="Of training.")
-
-
-def quote(options: Quote) -> Document:
-    """The contract to publish, and the most that it costs."""
-    numbers = {name: getattr(options, name) for name in FIELDS}
-    return AuctionContract(prior=options.prior, **numbers).document()
+def subject(offer: Offer, clients: int, rounds: int) -> Subject:
+    """What an audit of a run or of options tries to game."""
+    return AuctionContract.of(offer, clients, rounds).subject()
 
 
 SLICE = Slice(
-    "auction", make, "auction", Auction, claims=("truthful", "individually rational", "within budget"),
-    read=AuctionContract.from_json, compare=compare,
-    quote=Command("An auction of seats, and the most that it costs.", Quote, quote),
-    audit=audit_of(Rule.subject), attack=audit_command("auction", Rule, Rule.subject),
+    "auction", make, "auction", Offer, check=same_in_every_round, read=AuctionContract.from_json,
+    claims=("truthful", "individually rational", "within budget"), compare=compare,
+    quote=quote_command("auction", Offer, AuctionContract.of),
+    audit=audit_of(subject), attack=audit_command("auction", Offer, subject),
 )  # fmt: skip

@@ -2,6 +2,11 @@
 
 K organisations train one model although each would rather have it lean towards its own data; each pays what
 its presence costs the others, so that reporting true gradients is its best choice.
+
+    protocol      training and payments by reports alone: how they are asked for, checked and certified
+    private       the same in noise, with a promise to every record
+    theory        the paper's bounds and guarantees, and the advice that follows from them
+    adversaries   agents that lie, and what they gain
 """
 
 from bonafed.door import guard

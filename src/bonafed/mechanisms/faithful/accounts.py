@@ -61,7 +61,7 @@ _KINDS = dict(zip(NAMES, (Kind.MODEL, Kind.LIE, Kind.PARTICIPATION, Kind.BUDGET)
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
 
 
-class Comparison(NamedTuple):
+class ComparedLosses(NamedTuple):
     """Losses that an agent may hold its own against; NaN where nobody tells."""
 
     others: Floats  # (K,) F_k(w_-k): with the model of the others
@@ -71,7 +71,7 @@ class Comparison(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Accounts:
+class AgentAccounts:
     """The accounts of a run; all losses in units of the loss, as the payments."""
 
     loss: Floats  # (K,) F_k(w*)
@@ -105,7 +105,7 @@ def accounts_of(
     cheating: Collection[int] = (),
     fresh: FreshLosses | None = None,
     start: Floats | None = None,
-) -> Accounts:
+) -> AgentAccounts:
     """The accounts of what the protocol came to.
 
     `clustered` says that payments are by clusters, which give up balance and VCG but no incentive, and
@@ -126,24 +126,24 @@ def accounts_of(
 
 def _compared(
     problem: Problem, shared: Floats, without: Floats, own: Floats, fresh: FreshLosses | None
-) -> Comparison:
+) -> ComparedLosses:
     """From the shared model (P,), and those without each agent and of each alone, (K, P)."""
     others, alone = problem.own_losses(without), problem.own_losses(own)
     if fresh is None:
-        return Comparison(others, alone)
-    return Comparison(others, alone, fresh(shared[None])[0], fresh(own).diagonal())
+        return ComparedLosses(others, alone)
+    return ComparedLosses(others, alone, fresh(shared[None])[0], fresh(own).diagonal())
 
 
 def accounts_from(
     problem: Agreed,
     outcome: FaithfulOutcome,
-    compared: Comparison,
+    compared: ComparedLosses,
     gap: float,
     *,
     epsilon: float,
     clustered: bool = False,
     cheating: Collection[int] = (),
-) -> Accounts:
+) -> AgentAccounts:
     """The accounts from losses that agents reported, NaN if missing; `gap` bounds F(w*) - min F."""
     smallest = _smallest(problem, outcome)
     allowed = _allowed(outcome, epsilon)
@@ -163,10 +163,10 @@ def accounts_from(
         _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error + outcome.integration_error
-    return _counting_alone(Accounts(outcome.losses, amount, error, *compared, findings))
+    return _counting_alone(AgentAccounts(outcome.losses, amount, error, *compared, findings))
 
 
-def _counting_alone(accounts: Accounts) -> Accounts:
+def _counting_alone(accounts: AgentAccounts) -> AgentAccounts:
     """The accounts with a finding about who is no worse than alone, where fresh samples tell."""
     fine = accounts.no_worse_alone
     if fine is None:
@@ -207,7 +207,7 @@ def private_accounts(
     clusters: int,
     longest: float | None = None,
     fresh: FreshLosses | None = None,
-) -> Accounts:
+) -> AgentAccounts:
     """The accounts of a private run; losses are what only the simulation knows.
 
     `longest` is a bound on the norm of a sample's features that is known without looking at them. Without
@@ -222,7 +222,7 @@ def private_accounts(
         counts, problem.weights, (), problem.regulariser, outcome.clip, problem.size, problem.classes
     )
     findings = private_checks(facts, outcome, clusters, longest)
-    return _counting_alone(Accounts(losses, outcome.payments, unknown, *compared, findings))
+    return _counting_alone(AgentAccounts(losses, outcome.payments, unknown, *compared, findings))
 
 
 def private_checks(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,32 +13,41 @@ from bonafed import checks
 from bonafed.checks import finite_or_none
 from bonafed.economics.claims import Finding, all_hold, findings_table, within_error
 from bonafed.errors import InvalidValue
-from bonafed.learning.privacy import checked_delta, delta_rule
+from bonafed.learning.privacy import checked_delta
+from bonafed.learning.problems.convex import scaled_features
+from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PrivateVariant
+from bonafed.mechanisms.faithful.adversaries.claims import Collusion, alone, collusion, verdicts
+from bonafed.mechanisms.faithful.adversaries.private_search import (
+    PrivateAttempt,
+    private_attack,
+    private_verdicts,
+)
+from bonafed.mechanisms.faithful.adversaries.search import (
+    FACTORS,
+    AgentData,
+    Attempt,
+    AuditCase,
+    AuditTerms,
+    attack,
+    gain_curve,
+    prepare,
+    safe_factor,
+)
+from bonafed.mechanisms.faithful.adversaries.search import Variant as AttackedVariant
+from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts
+from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan, plan_private, plan_warning
+from bonafed.mechanisms.faithful.protocol.payments import random_clusters
+from bonafed.mechanisms.faithful.section import PRIVATE_VARIANTS, FaithfulAuditOptions
 from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table
 from bonafed.randomness import FaithfulAudit, numbered_generator
-from bonafed.sections import Section, key, one_of, word
 
-if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from bonafed.learning.data.datasets import Dataset
-    from bonafed.mechanisms.faithful.adversaries.claims import Collusion
-    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
-    from bonafed.mechanisms.faithful.adversaries.search import AgentData, Attempt, AuditCase
-    from bonafed.mechanisms.faithful.adversaries.search import Variant as CheatedVariant
-    from bonafed.mechanisms.faithful.private.noise import PrivateTerms
-    from bonafed.mechanisms.faithful.private.plan import PrivateFaithfulPlan
 
-Variant = Literal[
-    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-printed",
-]  # fmt: skip
-PRIVATE: Mapping[str, PrivateVariant] = {
-    "private": "corrected",
-    "private-printed": "printed",
-}
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
 _ALPHA, _BETA, _TRIALS = 10.0, 1e-5, 16
 _ADDED = {"sum": "", "client": ", of which every agent adds its own"}
@@ -64,76 +73,11 @@ _SILENCE = (
 )
 
 
-def two_or_more(name: str, value: object) -> int:
-    """A whole number of at least 2."""
-    return checks.whole(name, value, at_least=2)
-
-
-def _unit(name: str, value: object) -> float:
-    return checks.between(name, checks.number(name, value), 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class FaithfulAuditOptions(Section):
-    """Of `bonafed audit faithful`."""
-
-    data: str = key(word, "digits", metavar="NAME", help="Data set, or an .npz or .csv file.")
-    samples: int = key(two_or_more, 1200, help="Training samples, drawn at random.")
-    side: int = key(checks.whole, 4, metavar="S", help="Images are pooled to S x S pixels.")
-    agents: int | None = key(
-        two_or_more, None, metavar="K", help="Agents (10, or the owners the data names)."
-    )
-    delta: float | None = key(
-        _unit, None, help="How much their data differ: 0 not at all, 1 a label each (0.5)."
-    )
-    regulariser: float = key(
-        checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
-    )
-    agent: str | None = key(
-        word, None, metavar="N", help="The agent that cheats, or all, one at a time (3)."
-    )
-    epsilon: float = key(
-        checks.positive, 1e-3, help="Certified error of training and of payments, in units of loss."
-    )
-    variant: Variant = key(
-        one_of(Variant),
-        "exchanges",
-        help="The mechanism to attack: exchanges (the default of training); stepwise (plain gradient "
-        "steps); left (those, and payments by the left rule); printed (the paper's "
-        "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
-        "leave-one-out models; the budget may not balance); private (with noise); or "
-        "private-printed (payments measured from the shared model), which can be gamed.",
-    )
-    clusters: int | None = key(
-        checks.whole, None, metavar="L", help="With --variant clusters: how many (half the agents)."
-    )
-    alpha: float | None = key(
-        checks.positive, None, help="With a private variant: the epsilon promised to samples (10)."
-    )
-    beta: float | None = key(delta_rule, None, help="Likewise: the delta (1e-5).")
-    trials: int | None = key(
-        two_or_more, None, help="Likewise: draws of the noise that gains are averaged over (16)."
-    )
-    noise_at: NoiseAt | None = key(
-        one_of(NoiseAt), None, help='Likewise: noise once on a "sum" (the default), or at every "client".'
-    )
-    seed: int = key(checks.seed, 0, help="Of samples, owners, noise and clusters.")
-
-    def _agree(self) -> None:
-        if self.clusters is not None and self.variant != "clusters":
-            raise InvalidValue("clusters", "must not be given without --variant clusters", self.clusters)
-        for name in ("alpha", "beta", "trials", "noise_at"):
-            value = getattr(self, name)
-            if value is not None and self.variant not in PRIVATE:
-                rule = "must not be given without a private variant"
-                raise InvalidValue(name, rule, repr(value) if isinstance(value, str) else f"{value:g}")
-
-
 def audit(options: FaithfulAuditOptions) -> Document:
     """Let agents cheat, and report whether it pays."""
     agent_data = holdings(options)
     who = _agents(options.agent, int(agent_data.owner.max()) + 1)
-    if options.variant in PRIVATE:
+    if options.variant in PRIVATE_VARIANTS:
         return _private(options, agent_data, who)
     return _plain(options, agent_data, who)
 
@@ -151,7 +95,6 @@ def _agents(agent: str | None, count: int) -> list[int]:
 def holdings(options: FaithfulAuditOptions) -> AgentData:
     """Samples with their owners: those named in the data, or by label to the extent of delta."""
     from bonafed.learning.data import datasets, partition
-    from bonafed.mechanisms.faithful.adversaries.search import AgentData
 
     agents, delta, seed = options.agents, options.delta, options.seed
     count = _AGENTS if agents is None else agents
@@ -178,8 +121,6 @@ def holdings(options: FaithfulAuditOptions) -> AgentData:
 
 def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Floats:
     """(n, d) of some samples: pooled, with a constant, the largest row of norm 1."""
-    from bonafed.learning.problems.convex import scaled_features
-
     if source.vocabulary:
         raise InvalidValue("data", "must be images or numbers, not text", source.name)
     x = source.features[rows].astype(np.float64)
@@ -192,17 +133,13 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
 
 
 def _plain(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
-    from bonafed.mechanisms.faithful.adversaries.claims import collusion, verdicts
-    from bonafed.mechanisms.faithful.adversaries.search import AuditTerms, attack, prepare
-    from bonafed.mechanisms.faithful.protocol.payments import random_clusters
-
     groups, count = [], int(agent_data.owner.max()) + 1
     if options.variant == "clusters":
         number = max(2, count // 2) if options.clusters is None else options.clusters
         rng = numbered_generator(options.seed, FaithfulAudit.CLUSTERS)
         groups = random_clusters(count, number, rng)
     case = prepare(
-        agent_data, AuditTerms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups)
+        agent_data, AuditTerms(cast(AttackedVariant, options.variant), options.epsilon, clusters=groups)
     )
     attempts = [attempt for k in who for attempt in attack(case, k, options.seed)]
     pairs = [collusion(case, k) for k in who]
@@ -327,8 +264,6 @@ def _pair_text(pair: Collusion, variant: str) -> str:
 
 
 def _notes(case: AuditCase, attempts: Sequence[Attempt]) -> list[str]:
-    from bonafed.mechanisms.faithful.adversaries.claims import alone
-
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
     if case.truth is None:  # else there is a table of them
         notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in attempts if a.end]
@@ -364,7 +299,6 @@ def _yes(pays: bool) -> str:
 
 def _figure(case: AuditCase, attempts: Sequence[Attempt], variant: str) -> Figure:
     """The gains of the agent that gains most, if several were tried."""
-    from bonafed.mechanisms.faithful.adversaries.search import FACTORS, gain_curve, safe_factor
     from bonafed.mechanisms.faithful.figures import cheating_figure
 
     agent = max(attempts, key=lambda attempt: attempt.gain).agent
@@ -420,15 +354,7 @@ def _data(
 
 def _private(options: FaithfulAuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
-    from bonafed.learning.problems.softmax import SoftmaxRegression
-    from bonafed.mechanisms.faithful.adversaries.private_search import (
-        private_attack,
-        private_verdicts,
-    )
-    from bonafed.mechanisms.faithful.private.noise import PrivateTerms, PublicFacts
-    from bonafed.mechanisms.faithful.private.plan import plan_private, plan_warning
-
-    problem, variant = agent_data.problem(), PRIVATE[options.variant]
+    problem, variant = agent_data.problem(), PRIVATE_VARIANTS[options.variant]
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data", "must have classes for a private variant", options.data)
     at: NoiseAt = options.noise_at or "sum"

@@ -1,4 +1,4 @@
-"""The tables [faithful], [privacy] and [run] of a run of faithful learning."""
+"""The tables [faithful], [privacy] and [run] of a run, and the options of `bonafed audit faithful`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.adversaries.agents import agent_kind
-from bonafed.mechanisms.faithful.private.noise import PrivateCalibration
+from bonafed.mechanisms.faithful.private.noise import PrivateCalibration, PrivateVariant
 from bonafed.mechanisms.faithful.protocol.payments import BadReportPolicy
 from bonafed.mechanisms.faithful.protocol.reports import ReportCheck
 from bonafed.mechanisms.faithful.protocol.stepwise import PaymentRule
 from bonafed.mechanisms.faithful.protocol.variants import ProtocolVariant
 from bonafed.mechanisms.protocol import Config
-from bonafed.sections import Section, key, natural, one_of
+from bonafed.sections import Section, key, natural, one_of, word
 
 NO_WORSE_UNPAID = "no worse than without paying"  # with the others' model for nothing
 NAMES = ("efficiency", "faithfulness", NO_WORSE_UNPAID, "budget balance")  # of the four promises
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
+AuditVariant = Literal[
+    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-printed",
+]  # fmt: skip
+PRIVATE_VARIANTS: Mapping[str, PrivateVariant] = {
+    "private": "corrected",
+    "private-printed": "printed",
+}
 _OF_REPORTS = (
     ("rule", "trapezoid"),
     ("agents", ()),
@@ -42,6 +49,10 @@ def _share(name: str, value: object) -> float:
 
 def _two_or_more(name: str, value: object) -> int:
     return checks.whole(name, value, 2)
+
+
+def _unit(name: str, value: object) -> float:
+    return checks.between(name, checks.number(name, value), 0.0, 1.0)
 
 
 def _part(name: str, value: object) -> float:
@@ -149,6 +160,62 @@ class FaithfulRun(Run):
 
     checkpoint_every: int = key(checks.whole, 100, help="Exchanges (10) or training steps (100).")
     evaluate_every: int = key(checks.whole, 50, help="Exchanges (5) or training steps (50).")
+
+
+@dataclass(frozen=True)
+class FaithfulAuditOptions(Section):
+    """Of `bonafed audit faithful`."""
+
+    data: str = key(word, "digits", metavar="NAME", help="Data set, or an .npz or .csv file.")
+    samples: int = key(_two_or_more, 1200, help="Training samples, drawn at random.")
+    side: int = key(checks.whole, 4, metavar="S", help="Images are pooled to S x S pixels.")
+    agents: int | None = key(
+        _two_or_more, None, metavar="K", help="Agents (10, or the owners the data names)."
+    )
+    delta: float | None = key(
+        _unit, None, help="How much their data differ: 0 not at all, 1 a label each (0.5)."
+    )
+    regulariser: float = key(
+        checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
+    )
+    agent: str | None = key(
+        word, None, metavar="N", help="The agent that cheats, or all, one at a time (3)."
+    )
+    epsilon: float = key(
+        checks.positive, 1e-3, help="Certified error of training and of payments, in units of loss."
+    )
+    variant: AuditVariant = key(
+        one_of(AuditVariant),
+        "exchanges",
+        help="The mechanism to attack: exchanges (the default of training); stepwise (plain gradient "
+        "steps); left (those, and payments by the left rule); printed (the paper's "
+        "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
+        "leave-one-out models; the budget may not balance); private (with noise); or "
+        "private-printed (payments measured from the shared model), which can be gamed.",
+    )
+    clusters: int | None = key(
+        checks.whole, None, metavar="L", help="With --variant clusters: how many (half the agents)."
+    )
+    alpha: float | None = key(
+        checks.positive, None, help="With a private variant: the epsilon promised to samples (10)."
+    )
+    beta: float | None = key(delta_rule, None, help="Likewise: the delta (1e-5).")
+    trials: int | None = key(
+        _two_or_more, None, help="Likewise: draws of the noise that gains are averaged over (16)."
+    )
+    noise_at: NoiseAt | None = key(
+        one_of(NoiseAt), None, help='Likewise: noise once on a "sum" (the default), or at every "client".'
+    )
+    seed: int = key(checks.seed, 0, help="Of samples, owners, noise and clusters.")
+
+    def _agree(self) -> None:
+        if self.clusters is not None and self.variant != "clusters":
+            raise InvalidValue("clusters", "must not be given without --variant clusters", self.clusters)
+        for name in ("alpha", "beta", "trials", "noise_at"):
+            value = getattr(self, name)
+            if value is not None and self.variant not in PRIVATE_VARIANTS:
+                rule = "must not be given without a private variant"
+                raise InvalidValue(name, rule, repr(value) if isinstance(value, str) else f"{value:g}")
 
 
 def by_exchanges(tables: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from bonafed.economics.claims import NO_WORSE, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.learning.federation import Alone, Federation, Losses, Objective, Reply, Roster, Task
 from bonafed.learning.problems.convex import tiles
-from bonafed.mechanisms.faithful.accounts import Accounts, Comparison
+from bonafed.mechanisms.faithful.accounts import AgentAccounts, ComparedLosses
 from bonafed.mechanisms.faithful.private.noise import PAPER_STEPS
 from bonafed.mechanisms.faithful.protocol.payments import FaithfulOutcome
 from bonafed.mechanisms.faithful.section import Faithful
@@ -106,7 +106,7 @@ class FaithfulJudges:
         return losses
 
 
-def columns_of(accounts: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
+def columns_of(accounts: AgentAccounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
     """One cell per agent: payments with all digits, and the losses they compare with."""
     columns: dict[str, Sequence[Cell]] = {
         "weight": weights.tolist(),
@@ -146,7 +146,7 @@ def _ask_losses(federation: Federation, tasks: Sequence[Task], count: int) -> Fl
 def reported_losses(
     federation: Federation, objective: Objective, outcome: FaithfulOutcome, start: Floats, *,
     steps: int | None, rate: float,
-) -> Comparison:  # fmt: skip
+) -> ComparedLosses:  # fmt: skip
     """Losses with the others' model, and alone, as clients report them.
 
     Each trains alone from `start` for so many steps; None: until the minimum of a strongly convex loss.
@@ -164,12 +164,12 @@ def reported_losses(
         tasks.append(Task(f"losses without and alone, {name}", name, models, Losses(objective)))
     losses = _ask_losses(federation, tasks, 2)
     missing = [not isinstance(reply, Reply) for reply in own]
-    return Comparison(losses[:, 0], np.where(missing, math.nan, losses[:, 1]))
+    return ComparedLosses(losses[:, 0], np.where(missing, math.nan, losses[:, 1]))
 
 
 def statement(
     outcome: FaithfulOutcome,
-    accounts: Accounts,
+    accounts: AgentAccounts,
     names: tuple[str, ...],
     weights: Floats,
     notes: Sequence[str],

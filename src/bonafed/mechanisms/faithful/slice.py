@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from bonafed.economics.claims import Finding
 from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.federation import Federation, Roster
-from bonafed.mechanisms.faithful.report import FaithfulAuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
     NAMES,
     Faithful,
+    FaithfulAuditOptions,
     FaithfulPrivacy,
     FaithfulRun,
     by_exchanges,
@@ -20,6 +20,7 @@ from bonafed.mechanisms.faithful.section import (
 )
 from bonafed.mechanisms.faithful.theory import parameter_advice, population_advice
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
+from bonafed.presentation.documents import Document
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.faithful.mechanism import FaithfulLearning
@@ -48,6 +49,13 @@ def _audit(attack: Attack) -> Sequence[Finding]:
     from bonafed.mechanisms.faithful.adversaries.audit_of_run import audit_run
 
     return audit_run(attack)
+
+
+def _search(options: FaithfulAuditOptions) -> Document:
+    """Let agents cheat, and report whether it pays."""
+    from bonafed.mechanisms.faithful.report import audit
+
+    return audit(options)
 
 
 def _compare(common: Common) -> Mapping[str, Any] | str:
@@ -93,7 +101,7 @@ SLICE = Slice(
     attack=Command(
         "Let agents cheat in faithful learning, and show whether it pays, here and under plain averaging.",
         FaithfulAuditOptions,
-        audit,
+        _search,
         "An agent reports multiples of its gradient (and the best multiple, by search), the opposite, "
         "zeros, old or noisy gradients, those of flipped labels or of another agent, or drops out; all "
         "against the protocol. A gain counts only above what the certificate allows, twice epsilon "

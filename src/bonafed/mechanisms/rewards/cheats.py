@@ -335,16 +335,16 @@ def examine(
     if client not in federation.members.index:
         raise InvalidValue("client", "must be one of " + ", ".join(names[:10]), repr(client))
 
-    def standing(state: RewardsState) -> ClientResults:
+    def results(state: RewardsState) -> ClientResults:
         scores = np.asarray(accuracy(state.models))
         return ClientResults(scores, state.average_rates, contribution_shares(state))
 
     alone = checks.vector("standalone", standalone, length=len(names))
-    base = standing(train(federation) if honest is None else honest)
+    base = results(train(federation) if honest is None else honest)
     outcomes = []
     for name, make in cheats.items():
         world = CheatingFederation(federation, {client: make()}, f"{client} {name}")
-        outcomes.append(outcome(names, client, name, standing(train(world)), base, alone, limit))
+        outcomes.append(outcome(names, client, name, results(train(world)), base, alone, limit))
     return outcomes
 
 

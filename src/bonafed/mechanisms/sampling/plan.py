@@ -40,7 +40,7 @@ from bonafed.mechanisms.sampling.menus import (
     solve_scale,
 )
 from bonafed.mechanisms.sampling.spend import (
-    Lottery,
+    CostLottery,
     SpendDistribution,
     exceedance_bound,
     spend_distribution,
@@ -141,9 +141,9 @@ class SamplingPlan:
         """The distribution of realised spend over cost draw and sampling coins."""
         return spend_distribution(self.lotteries(), self.rounds)
 
-    def lotteries(self) -> list[Lottery]:
+    def lotteries(self) -> list[CostLottery]:
         """What each client may cost over the run."""
-        return [Lottery(g.clients, m.outcomes()) for g, m in zip(self.groups, self.menus, strict=True)]
+        return [CostLottery(g.clients, m.outcomes()) for g, m in zip(self.groups, self.menus, strict=True)]
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """Probability and expected payment per round of every client, for all reports at once."""

@@ -14,7 +14,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Menu, Outcomes
-from bonafed.mechanisms.sampling.spend import Lottery, spend_distribution
+from bonafed.mechanisms.sampling.spend import CostLottery, spend_distribution
 
 _REPORTS = 4001  # reports tried, evenly from 0 to the highest cost, besides the levels
 
@@ -54,7 +54,7 @@ def prospect(menu: Menu, rounds: int, cost: float) -> Prospect:
     q, r = (float(x) for x in menu.price(c)) if inside else (0.0, 0.0)
     left = r - c if inside else 0.0
     lie, gain, tries = _best_lie(menu, c, q, r, highest)
-    spend = spend_distribution([Lottery(1, Outcomes(np.ones(1), np.array([q]), np.array([r])))], rounds)
+    spend = spend_distribution([CostLottery(1, Outcomes(np.ones(1), np.array([q]), np.array([r])))], rounds)
     tosses = math.sqrt(rounds * q * (1 - q))
     return Prospect(
         c, inside, q, r, rounds * q * r, tosses * r, spend.quantile(0.01), spend.quantile(0.99),

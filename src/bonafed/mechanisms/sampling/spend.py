@@ -40,7 +40,7 @@ Rounding = Literal["fair", "up"]
 _LARGEST: dict[Rounding, int] = {"fair": 18, "up": 20}  # size of the lattice, as a power of 2
 
 
-class Lottery(NamedTuple):
+class CostLottery(NamedTuple):
     """What each of `clients` independent clients may cost over a whole run."""
 
     clients: int
@@ -83,7 +83,7 @@ class SpendDistribution:
         return 1.0 if at < 0 else float(max(0.0, 1.0 - self.cdf[at]))
 
 
-def spend_distribution(lotteries: Sequence[Lottery], rounds: int) -> SpendDistribution:
+def spend_distribution(lotteries: Sequence[CostLottery], rounds: int) -> SpendDistribution:
     """The distribution of the total spend (see the module docstring)."""
     mean, sd = _moments(lotteries, rounds)
     if sd <= 1e-12 * mean:
@@ -95,15 +95,15 @@ def spend_distribution(lotteries: Sequence[Lottery], rounds: int) -> SpendDistri
     return SpendDistribution(mean, sd, "lattice", sums, cdf, most)
 
 
-def known_lotteries(probability: ArrayLike, payment: ArrayLike) -> list[Lottery]:
+def known_lotteries(probability: ArrayLike, payment: ArrayLike) -> list[CostLottery]:
     """Lotteries of clients whose terms are already settled: only the coins are left."""
     q, r = checks.vector("probability", probability), checks.vector("payment", payment)
     terms, counts = np.unique(np.stack([q, r]), axis=1, return_counts=True)
     one = np.ones(1)
-    return [Lottery(int(n), Outcomes(one, terms[:1, i], terms[1:, i])) for i, n in enumerate(counts)]
+    return [CostLottery(int(n), Outcomes(one, terms[:1, i], terms[1:, i])) for i, n in enumerate(counts)]
 
 
-def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -> float:
+def exceedance_bound(lotteries: Sequence[CostLottery], rounds: int, amount: float) -> float:
     """A number that P(spend > amount) certainly does not exceed."""
     mean, sd = _moments(lotteries, rounds)
     if sd <= 1e-12 * mean:
@@ -122,7 +122,7 @@ def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -
     return min(1.0, bound)
 
 
-def _moments(lotteries: Sequence[Lottery], rounds: int) -> tuple[float, float]:
+def _moments(lotteries: Sequence[CostLottery], rounds: int) -> tuple[float, float]:
     """Mean and sd: variance = E[R r^2 q (1 - q)] + R^2 Var(q r), summed over clients."""
     mean = variance = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
@@ -140,7 +140,7 @@ def _moments(lotteries: Sequence[Lottery], rounds: int) -> tuple[float, float]:
 
 
 def _lattice(
-    lotteries: Sequence[Lottery], rounds: int, mean: float, sd: float, rounding: Rounding
+    lotteries: Sequence[CostLottery], rounds: int, mean: float, sd: float, rounding: Rounding
 ) -> tuple[Floats, Floats]:
     """Amounts and cdf on an even lattice around the mean; sums are taken modulo its width."""
     clients = sum(lottery.clients for lottery in lotteries)
@@ -165,12 +165,12 @@ def _lattice(
     return sums, np.asarray(np.minimum(np.cumsum(pmf) / pmf.sum(), 1.0), dtype=np.float64)
 
 
-def _most(lotteries: Sequence[Lottery], rounds: int) -> float:
+def _most(lotteries: Sequence[CostLottery], rounds: int) -> float:
     """Money if everybody has the highest payment in every round."""
     return rounds * sum(n * float(o.payment.max(initial=0.0)) for n, o in lotteries)
 
 
-def _of_payments(lotteries: Sequence[Lottery], step: float) -> float:
+def _of_payments(lotteries: Sequence[CostLottery], step: float) -> float:
     """The step, or the next larger one of which the payment, if there is only one, is a multiple.
 
     Sums are then points of the lattice: a budget of just so many payments is on one side of it.
@@ -221,7 +221,7 @@ def _binomial(n: int, p: float) -> tuple[Floats, Floats]:
     return k.astype(np.float64), pmf
 
 
-def _chernoff(lotteries: Sequence[Lottery], rounds: int, amount: float) -> float:
+def _chernoff(lotteries: Sequence[CostLottery], rounds: int, amount: float) -> float:
     """min over theta >= 0 of exp(log E exp(theta S) - theta amount)."""
 
     def exponent(theta: float) -> tuple[float, float]:

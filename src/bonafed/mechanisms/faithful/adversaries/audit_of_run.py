@@ -1,7 +1,7 @@
 """An audit of a run: what would one of its agents have gained by reporting something else?
 
 Multiples of its gradient; and in a run by exchanges, where there is time, lies that aim at the searches and
-at the segment (`tricks`).
+at the segment (`one_against_all`).
 
 The run itself is made again from the same start, once with the truth and once for every lie, with as many
 steps and the same payments. Compared is what the agent minimises, J_k = F_k(w) + P_k with its true loss. A

@@ -28,8 +28,8 @@ itself, and a gain is a violation above
     training_error/p_k + g + r' + g',
 
 g the certified error of the integration, r' and g' residual and error where k lies (theory C9.7; 2.5
-epsilon at most). There the protocol itself is run for every lie (`playing`), with more of them: agents that
-aim at the searches and at the segment (`tricks`). Whoever is recognised is tried once more with every
+epsilon at most). There the protocol itself is run for every lie (`one_against_all`), with more of them:
+agents that aim at the searches and at the segment. Whoever is recognised is tried once more with every
 number believed.
 
 Deviations that reach a fixed point may be studied at that fixed point (`response`); `attack` goes through

@@ -33,7 +33,7 @@ privacy loss rho goes to gradients, 1 - s to payments, with
     zcdp     rho = (sqrt(ln(1/beta) + alpha) - sqrt(ln(1/beta)))^2
     printed  the paper's (52), (53), which keep neither the composition nor alpha (F-D6, F-D7)
 
-T_1, T_2 and s follow from the error they lead to (`private_plan`) where they are not given. Every release
+T_1, T_2 and s follow from the error they lead to (`plan`) where they are not given. Every release
 is recorded per agent; the statement at the end is computed from the record.
 """
 

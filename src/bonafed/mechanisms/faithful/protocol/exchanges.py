@@ -2,13 +2,13 @@
 
 An exchange is one message to every agent and its answer.
 
-    training    w by L-BFGS on the sums of the reports (`quasi_newton`), until
+    training    w by L-BFGS on the sums of the reports (`searches`), until
                 |grad F(w)|^2/(2 mu) <= epsilon min p_k
     payments    all W_k = argmin f_-k at once, one message to agent j with the models of all k != j, warm:
                 every agent's reports of the training are kept, so that of every f_-k the gradient at w and
                 the curvature pairs are known before the first of these exchanges; until
                 |grad f_-k(W_k)|^2/(2 (1 - p_k) mu p_k) <= epsilon/2, and one step at least
-    the way     one exchange: slopes on the way from every W_k to w (`segment`), whose integral is
+    the way     one exchange: slopes on the way from every W_k to w (`path_integral`), whose integral is
                 P_k p_k = f_-k(w) - f_-k(W_k), certified to epsilon p_k/2 by as many nodes as that needs
 
 So P_k is within [VCG - epsilon, VCG + epsilon/2], but for the rounding of the reports. Those of honest
@@ -20,7 +20,7 @@ of that.
 Reports are held against all that is kept of the same agent's (`reports.Hearing`). Whoever contradicts
 what was agreed on stops the protocol or is left out: the others' reports of the training stand, and the
 search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
-from its end (`quasi_newton`, theory C3.6), which where L/mu is large may be far away: after MOST_EXCHANGES
+from its end (`searches`, theory C3.6), which where L/mu is large may be far away: after MOST_EXCHANGES
 the protocol stops, and says what helps. What an agent left out owes if it keeps the last model it was
 sent, w', is f_-k(w') - f_-k(w) over its weight, as the model of those who are left, w, is W_k for it: one
 more way of the last exchange. It is rounded up by its certified error.

@@ -46,7 +46,7 @@ class Nodes:
 
     @property
     def all(self) -> Floats:
-        """All nodes, increasing."""
+        """The nodes of both rules, increasing."""
         return np.sort(np.concatenate([self._ends, _GAUSS_NODES]))
 
     @property

@@ -261,20 +261,19 @@ def pay(
     residual = (g**2).sum(1) / (2 * rest * problem.regulariser) / p
     close = np.maximum(target, relative * residual)
     window = _halving(problem, theta)
-    mark, standing = window, residual.copy()
+    mark, reference = window, residual.copy()
     while (active := np.flatnonzero((counts < least) | (~by_steps & (residual > close)))).size:
         steps += 1
         if steps > mark:
-            open_ones = active[
-                residual[active] > close[active]
-            ]  # the others have arrived, if only at rounding
-            if not by_steps and (residual[open_ones] > standing[open_ones] / 2).any():
+            # the others have arrived, if only at rounding
+            open_ones = active[residual[active] > close[active]]
+            if not by_steps and (residual[open_ones] > reference[open_ones] / 2).any():
                 raise Diverged(
                     f"payments do not converge to epsilon = {target:g}: true gradients halve their "
                     f"residual in {window:,} steps; some agent reports something else, such as noise or a "
                     f"multiple{_nobody(problem, reports)}"
                 )
-            mark, standing = steps + window, residual.copy()
+            mark, reference = steps + window, residual.copy()
         candidates = models[active] - eta[active, None] * g[active]
         following = reports.sum(candidates, mixes[active], f"payment step {steps}", who[active])
         way = models[active] - candidates

@@ -128,7 +128,7 @@ def faithful(
     The reports are those of a `federation`, whose clients agreed on what `problem` says of their losses, or
     of the problem's own samples. `agents` holds those who deviate, by number. `on_step` is called after
     every exchange, or step of phase I, and `on_left_out` once an agent is left out. Exchanges that were
-    interrupted (`AskFailed.standing`) can be resumed, and end with the same bits. In the stepwise variants
+    interrupted (`AskFailed.progress`) can be resumed, and end with the same bits. In the stepwise variants
     steps restart at 1 once an agent is left out.
     """
     rules = ProtocolRules() if rules is None else rules
@@ -142,7 +142,7 @@ def faithful(
         return _by_exchanges(exchanges, begin, on_step, on_left_out)
     if resume is not None:
         reason = f'must not be given with variant = "{variant}", whose steps go on from start'
-        raise InvalidValue("resume", reason, "a standing")
+        raise InvalidValue("resume", reason, "the progress of exchanges")
     return _by_steps(steps_of(problem, clients, rules), start, on_step, on_left_out)
 
 

@@ -241,7 +241,7 @@ def test_an_ask_that_fails_keeps_what_was_reached_and_can_be_gone_on_with(held, 
     match = rf"in exchange {call + 1} \(.*\), after {call} exchanges: TimeoutError: 30 s"
     with pytest.raises(AskFailed, match=match) as failed:
         faithful(*problem, rules=ProtocolRules(epsilon=EPSILON))
-    again = faithful(*problem, rules=ProtocolRules(epsilon=EPSILON), resume=failed.value.standing)
+    again = faithful(*problem, rules=ProtocolRules(epsilon=EPSILON), resume=failed.value.progress)
     assert again.exchanges == whole.exchanges
     assert np.array_equal(again.model, whole.model)
     assert np.array_equal(again.payments.amount, whole.payments.amount)
@@ -253,7 +253,7 @@ def test_an_ask_that_fails_says_who_was_left_out_before(held):
     with pytest.raises(AskFailed, match="TimeoutError") as failed:
         faithful(*problem, rules=ProtocolRules(**GOING_ON))
     assert (failed.value.left_out, failed.value.steps) == ((1,), 5)
-    done = faithful(*problem, rules=ProtocolRules(**GOING_ON), resume=failed.value.standing)
+    done = faithful(*problem, rules=ProtocolRules(**GOING_ON), resume=failed.value.progress)
     assert [out.agent for out in done.left_out] == [1]
     within_certificate(held, done, [0, 2, 3])
 

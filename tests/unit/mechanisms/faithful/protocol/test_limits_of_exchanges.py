@@ -6,7 +6,7 @@ from tests.oracles.asking import asked_problem
 
 from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression, faithful, minimise, vcg_payments
-from bonafed.mechanisms.faithful.accounts import Comparison, accounts_from
+from bonafed.mechanisms.faithful.accounts import ComparedLosses, accounts_from
 from bonafed.mechanisms.faithful.protocol import exchanges as protocol
 from bonafed.mechanisms.faithful.protocol.requests import federation_of
 from bonafed.mechanisms.faithful.protocol.variants import ProtocolRules
@@ -124,7 +124,9 @@ def test_payments_of_agents_in_single_floats_are_within_their_certificate(mu, we
     best = problem.value(minimise(problem, problem.weights), problem.weights)
     assert problem.value(done.model, problem.weights) - best <= done.training_error
     unknown = np.full(problem.agents, np.nan)
-    made = accounts_from(agreed, done, Comparison(unknown, unknown), done.training_error, epsilon=epsilon)
+    made = accounts_from(
+        agreed, done, ComparedLosses(unknown, unknown), done.training_error, epsilon=epsilon
+    )
     found = {finding.claim: finding for finding in made.checks}
     if done.payments.error.max() > epsilon or done.training_error > epsilon * min(weights):
         assert found["faithfulness"].holds is False
