@@ -111,7 +111,7 @@ class Entrant:
         return max(searched, key=lambda lie: (lie.holds is False, lie.number), default=None)
 
     @property
-    def taken(self) -> tuple[str, ...]:
+    def participants(self) -> tuple[str, ...]:
         """Clients that took part at all, in the order of the roster."""
         if self.result is None:
             return ()
@@ -158,7 +158,7 @@ class Entrant:
             "loss": summary["test_loss"],
             "money": summary["spend"],
             "epsilon": summary["epsilon"],
-            "taken": len(self.taken),
+            "participants": len(self.participants),
             "steps": summary["steps"],
             "promises": self.promises,
             "lie gains": self.gain,
@@ -203,7 +203,7 @@ class Comparison(Shown):
             "mechanisms": [
                 {
                     **entrant.row(),
-                    "clients": list(entrant.taken),
+                    "clients": list(entrant.participants),
                     "applies": not entrant.reason,
                     "reason": entrant.reason or None,
                     "failed": None if entrant.failed is None else asdict(entrant.failed),
@@ -362,7 +362,7 @@ _COLUMNS = (
     Column("loss", ".4f"),
     Column("money", ",.2f"),
     Column("epsilon", ".4g"),
-    Column("taken"),
+    Column("participants"),
     Column("steps", ","),
     Column("promises"),
     Column("lie gains", ".2g"),
@@ -396,9 +396,9 @@ def comparison_document(data: Mapping[str, Any]) -> Document:
     if alike:
         tests = "one test set"
     caption = (
-        f"{counted(data['clients'], 'client')}, {tests}; epsilon: the largest given away; taken: "
-        "clients that took part; promises: how many of those checked were kept; lie gains: what the "
-        "best lie that a search found brings a client, in this unit (0: none pays more than its "
+        f"{counted(data['clients'], 'client')}, {tests}; epsilon: the largest given away; "
+        "participants: clients that took part; promises: how many of those checked were kept; lie gains: "
+        "what the best lie that a search found brings a client, in this unit (0: none pays more than its "
         "certificate allows, empty: nobody looked)"
     )
     broken = [f"{e['mechanism']}: {text}" for e in ran for text in e["broken"]]
