@@ -96,11 +96,14 @@ PLOTS = {
     "reproduce, money": "jsam-fig7 --preset smoke",
     "reproduce, clients": "jsam-fig8 --preset smoke",
 }
-NO_FIGURE = {"advise mechanism"}  # takes --plot like its neighbours, and refuses it
+# take --plot like their neighbours, and refuse it
+NO_FIGURE = {"advise mechanism", "quote posted-price", "audit posted-price"}
 OTHERS = {
     "verify": "contract.json --cost 0.9",
     "settle": "contract.json --draw 1",
     "advise mechanism": "--money yes --costs privacy --prior yes",
+    "quote posted-price": "--cap 50 --clients 5 --rounds 10",
+    "audit posted-price": "--cap 50 --clients 5 --rounds 10",
     "train": "paid.toml --folder runs/again",
 }
 

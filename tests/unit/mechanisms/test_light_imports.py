@@ -9,6 +9,7 @@ import pytest
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.catalogue import CATALOGUE
 from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.posted_price.contract import PostedPriceContract
 from bonafed.mechanisms.sampling.contracts import KINDS
 
 
@@ -48,12 +49,15 @@ def test_whoever_reads_a_contract_loads_the_mechanism_it_belongs_to_and_no_other
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     said, loaded = json.loads(done.stdout)
     assert "contract.format" not in said
-    assert {*loaded} & {*CATALOGUE} == {name}
+    folders = {known.replace("-", "_") for known in CATALOGUE}
+    assert {*loaded} & folders == {name.replace("-", "_")}
 
 
 def test_formats_are_those_that_contracts_are_written_in():
     sampling = CATALOGUE["sampling"].load().read
-    assert {kind for _, kind in FORMATS} == {kind.format for kind in (*KINDS, JsamContract)}
+    assert {kind for _, kind in FORMATS} == {
+        kind.format for kind in (*KINDS, PostedPriceContract, JsamContract)
+    }
     for kind in CATALOGUE["sampling"].formats:
         with pytest.raises(InvalidValue) as refusal:
             sampling({"format": kind})
