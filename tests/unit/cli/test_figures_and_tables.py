@@ -249,23 +249,22 @@ class TestQuotes:
         _, even = line(money, "even use")
         assert f"of {30 * even[0]:,.2f} is committed" in shown.text
 
-    @pytest.mark.parametrize("name", ["quote jsam", "quote jsam, many", "quote jsam, plan only"])
+    @pytest.mark.parametrize("name", ["quote jsam", "quote jsam, many"])
     def test_jsam_names_clients_as_the_table_does(self, said, name):
         shown = said(name)
         rows = sorted(shown.data["terms"], key=lambda row: row["report"])
-        assert len(rows) == {"quote jsam": 12, "quote jsam, many": 60}.get(name, 6)
+        assert len(rows) == {"quote jsam": 12, "quote jsam, many": 60}[name]
         panels = shown.figure.axes
         for panel in panels:
             by_place = dict(zip((round(x) for x in panel.get_xticks()), names(panel), strict=True))
             assert by_place.items() <= {k: row["client"] for k, row in enumerate(rows)}.items()
             assert len(by_place) == (12 if len(rows) > 30 else len(rows))
-        columns = ["selected with", "epsilon", *(["payment"] if len(panels) == 3 else [])]
+        columns = ["selected with", "epsilon", "payment"]
         places = {row["client"]: k for k, row in enumerate(rows)}
-        title = "Plan" if len(panels) == 2 else "Terms"
         for panel, column in zip(panels, columns, strict=True):
             bars = heights(panel.containers[0])
             for client, cell in zip(
-                shown.column("client", title), shown.column(column, title), strict=True
+                shown.column("client", "Terms"), shown.column(column, "Terms"), strict=True
             ):
                 assert float(cell) == pytest.approx(bars[places[client]], abs=5.1e-5)
 
