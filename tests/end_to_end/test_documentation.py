@@ -66,7 +66,9 @@ def test_the_tour_of_all_mechanisms_from_python_is_short():
     tour = "\n".join(lines)
     for mechanism in catalogue.CATALOGUE.values():
         if mechanism.table is not None:
-            assert f"bonafed.{mechanism.name}." in tour or f'"{mechanism.name}": {{' in tour, mechanism.name
+            assert f"bonafed.{mechanism.name}." in tour or f'"{mechanism.table}": {{' in tour, (
+                mechanism.name
+            )
 
 
 def test_the_command_line_page_is_what_the_code_says():

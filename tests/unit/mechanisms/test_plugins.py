@@ -104,9 +104,8 @@ class TestAGoodOne:
         assert run(folder, "train", "--write-example", "toll").stdout == "wrote toll.toml\n"
         assert (folder / "toll.toml").read_text() == GOOD["example.toml"]
         refused = run(folder, "train", "--write-example", "tol").stderr
-        assert refused.endswith(
-            "must be one of faithful, fedavg, jsam, posted-price, rewards, sampling, toll, got 'tol'\n"
-        )
+        names = ", ".join(sorted([*catalogue.CATALOGUE, "toll"]))
+        assert refused.endswith(f"must be one of {names}, got 'tol'\n")
 
 
 def test_what_bonafed_has_itself_is_found_without_importing_any_package(folder):
@@ -277,7 +276,7 @@ def test_commands_show_a_warning_as_a_line(folder):
     )
     done = run(folder, "audit", "toll")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[1].startswith("error: mechanism must be one of sampling, posted-price")
+    assert done.stderr.splitlines()[1].startswith("error: mechanism must be one of sampling, ")
 
 
 def test_a_question_that_others_answer_is_passed_over(folder, heard):
