@@ -91,7 +91,7 @@ DIGITS: Tables = {  # the example of the sampling contract
 }  # fmt: skip
 PLAIN: Changes = {"training.aggregation": "plain"}
 MEMORY: Changes = {"training.aggregation": "memory"}
-PAID = ("run.seed", "contract.cost_seed")
+PAID = ("run.seed", "sampling.cost_seed")
 BOUGHT = ("run.seed", "jsam.cost_seed")
 
 
@@ -103,7 +103,7 @@ def _sampling() -> Iterator[Case]:
         300: "without memory 92.6 % costs 300",
     }
     for budget, claim in stated.items():
-        base = changed(DIGITS, {"contract.total_budget": budget})
+        base = changed(DIGITS, {"sampling.total_budget": budget})
         yield Case(f"digits-budget-{budget}", claim, base, {"plain": PLAIN, "memory": MEMORY}, PAID)
     two = {"partition.kind": "label_count", "partition.k": 2, "partition.beta": None}
     for name, changes in (("iid", {"partition.kind": "iid", "partition.beta": None}), ("two-classes", two)):
@@ -111,10 +111,10 @@ def _sampling() -> Iterator[Case]:
         yield Case(f"digits-{name}-budget-100", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
     weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
     for budget in (30, 60, 100, 300):
-        base = changed(DIGITS, {"contract.total_budget": budget})
+        base = changed(DIGITS, {"sampling.total_budget": budget})
         yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
     for budget in (50, 75, 100, 150):  # a third, half, two thirds and all of what pays one a round for sure
-        base = changed(DIGITS, {"contract.total_budget": budget, "training.rounds": 100})
+        base = changed(DIGITS, {"sampling.total_budget": budget, "training.rounds": 100})
         yield Case(f"digits-g-budget-{budget}-rounds-100", "g = 1 fails at small q", base, weights, PAID)
     hot = {"training.learning_rate": 0.3, "training.epochs": 5}
     for name, changes in (  # the money of a round pays just one client of the highest cost
@@ -123,7 +123,7 @@ def _sampling() -> Iterator[Case]:
         ("50-clients", {"partition.clients": 50}),
         ("5-clients", {"partition.clients": 5}),
     ):
-        base = changed(DIGITS, {"contract.total_budget": 45, **changes})
+        base = changed(DIGITS, {"sampling.total_budget": 45, **changes})
         yield Case(f"one-a-round-{name}", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
 
 
@@ -132,7 +132,7 @@ def _two_classes() -> Iterator[Case]:
     wide = {
         "data.name": "mnist", "partition.kind": "label_count", "partition.k": 2, "partition.beta": None,
         "partition.clients": 50, "training.batch_size": 64, "training.epochs": 1,
-        "training.learning_rate": 0.05, "contract.total_budget": 500,
+        "training.learning_rate": 0.05, "sampling.total_budget": 500,
     }  # fmt: skip
     yield Case(
         "mnist-two-classes", "88.7 -> 89.8 % at budget 500", changed(DIGITS, wide),

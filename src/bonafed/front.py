@@ -51,10 +51,14 @@ def train(
 
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     tables = config if isinstance(config, Config) else _tables(config)
+    own_data = data is not None or federation is not None
+    own_model = model is not None or federation is not None
     if published is not None:
-        settings = prepare.under(tables, published)
+        settings = prepare.under(tables, published, own_data=own_data, own_model=own_model)
+    elif isinstance(tables, Config):
+        settings = tables
     else:
-        settings = tables if isinstance(tables, Config) else from_tables(tables)
+        settings = from_tables(tables, own_data=own_data, own_model=own_model)
     prepared = prepare.prepare(
         settings, dataset=data, module=model, contract=published, reports=reports, federation=federation
     )

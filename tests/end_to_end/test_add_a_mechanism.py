@@ -102,6 +102,21 @@ def test_every_command_of_the_page_runs(package, tmp_path):
     assert statement["columns"]["payment"] == [0.9 if cost <= 0.8 else 0.0 for cost in costs]
 
 
+def test_a_notebook_needs_no_package(tmp_path):
+    config = MODULES / "example.toml"
+    program = f"""
+import bonafed
+from bonafed_auction.mechanism import SLICE, AuctionContract, Offer
+bonafed.register(SLICE, formats=["auction-contract"])
+offer = AuctionContract.of(Offer(3, 90.0, bonafed.Uniform(0.5, 1.5)), clients=10, rounds=20)
+offer.write("contract.json")
+print(bonafed.read_contract("contract.json").digest == offer.digest)
+print(bonafed.train({str(config)!r}).statement.mechanism)
+"""
+    out, err = started(ADDED, program, cwd=tmp_path).communicate(timeout=300)
+    assert (out, err) == ("True\nauction\n", "")
+
+
 def test_a_contract_that_was_edited_is_no_longer_the_one_that_was_published(package, tmp_path):
     program = "from bonafed.cli import main; main()"
     terms = shlex.split("--clients 10 --rounds 20 --seats 3 --total-budget 90 --prior uniform:0,2")

@@ -17,7 +17,6 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.extras import importing
-from bonafed.learning.data import datasets
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal
@@ -44,7 +43,6 @@ from bonafed.runs.log import require_free
 from bonafed.runs.prepare import from_outside, prepare, under
 from bonafed.runs.private import SIMULATION, erase_secrets, private_folder
 from bonafed.runs.summary import run_document
-from bonafed.sections import named
 from bonafed.text import printable
 
 if TYPE_CHECKING:
@@ -184,7 +182,7 @@ def train(
         _resume(config, changes or [], resume, reach, as_json)
         return
     contract = None if contract_file is None else _read_contract(contract_file, secret)
-    settings = _config(config, changes or [], None, contract)
+    settings = _config(config, changes or [], None, contract, reach)
     reports = None if reports_file is None else _read_reports(settings, contract, reports_file, reach)
     coins = None if secret is None else read_hex(secret)
     new = _new_folder(settings, config, folder)
@@ -211,7 +209,7 @@ class _Order:
 def _resume(config: Path | None, changes: list[str], folder: Path, reach: Reach, as_json: bool) -> None:
     """Go on with a run, or show one that is finished."""
     with reading_once():
-        settings = _config(config, changes, folder, None)
+        settings = _config(config, changes, folder, None, reach)
         if config is None and is_finished(folder):
             _show_finished(folder, as_json)
             return
@@ -249,15 +247,21 @@ def _read_contract(path: Path, secret: Path | None) -> PublishedContract:
 
 
 def _config(
-    path: Path | None, changes: list[str], resume: Path | None, contract: PublishedContract | None
+    path: Path | None,
+    changes: list[str],
+    resume: Path | None,
+    contract: PublishedContract | None,
+    reach: Reach,
 ) -> Config:
     """The config of the file, under a contract if there is one, or of the run that is resumed."""
+    elsewhere = reach.where == "flower"  # participants have data of their own, under whatever name
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
     if path is not None and contract is not None:
-        return under(configs.read_tables(path, changes), contract)
+        tables = configs.read_tables(path, changes)
+        return under(tables, contract, own_data=elsewhere, own_model=False)
     if path is not None:
-        return configs.read(path, changes)
+        return configs.read(path, changes, own_data=elsewhere, own_model=False)
     if resume is None:
         raise MissingValue("CONFIG.toml", "or --resume is required")
     settings = configs.of_run(resume, changes)
@@ -280,8 +284,6 @@ def _read_reports(
         return read_reports(path, contract.question.name)
     if reach.where == "here":
         return ReportsFile(path)  # the mechanism says which column once it is made
-    _require_known_data(settings)
-
     question = prepare(settings).mechanism.question
     if question is None:
         raise InvalidValue("--reports", "cannot be used: this mechanism asks clients for nothing", path)
@@ -302,8 +304,6 @@ def _continue(settings: Config, folder: Path, reach: Reach, as_json: bool) -> No
 
 def _train(order: _Order) -> None:
     """Reach the clients, train, and show what came of it."""
-    if order.reach.where == "here":
-        _require_known_data(order.config)
     console = terminal.new_console(stderr=True)
     run = replace(order.config.run, folder=str(order.folder))
     order = replace(order, config=replace(order.config, run=run))
@@ -394,14 +394,6 @@ def _resuming(folder: Path) -> int:
     for name, (then, now) in changed_versions(folder).items():
         terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
     return rounds_done(folder)
-
-
-def _require_known_data(settings: Config) -> None:
-    """A misspelt name is refused before PyTorch is imported, which takes seconds."""
-    name = settings.data.name
-    if name not in datasets.NAMES and not datasets.is_own_file(name):
-        with named("data", dataset="name"):
-            datasets.load(name)  # refuses it
 
 
 def _show_finished(folder: Path, as_json: bool) -> None:

@@ -26,6 +26,7 @@ from bonafed.economics.registry import field, number_in_words, prior_in_words
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from
 
+MOST_CLIENTS, MOST_ROUNDS = 10**6, 10**9  # in a contract: what is computed for them fits into memory
 NOT_PUBLISHED = ("coins", "cost_seed")  # keys of a run, not of the contract
 _REPORTS = 2001  # reports tried by a participant, evenly from 0 to beyond every cost and payment
 _POINTS, _LIARS = 101, 12  # of the search for lies: reports of the first sweep, clients of a profile
@@ -92,8 +93,8 @@ class OfferContract(ContractPerTurn):
     def from_fields(cls, data: JSONObject) -> Self:
         names = [item.name for item in fields(cls.offer_kind) if item.name not in NOT_PUBLISHED]
         stated = {name: field(data, name, "contract") for name in names}
-        clients = checks.whole("contract.clients", field(data, "clients", "contract"))
-        rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"))
+        clients = checks.whole("contract.clients", field(data, "clients", "contract"), at_most=MOST_CLIENTS)
+        rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
         offer = section_from(cls.offer_kind, "contract", stated)
         with named("contract"):
             return cls(offer, clients, rounds)
@@ -133,8 +134,10 @@ class OfferContract(ContractPerTurn):
         lies = "Every report gets the same terms."
         if lie is not None:
             lies = f"The best lie of {tries:,} tried, to state {lie:.6g}, gains {best:,.4g}."
-        earning = Earning("", paid > 0, paid, left, lie, best)
-        return Document((f"A client of cost {cost:g}: {terms}. {lies}",), {EARNINGS: [asdict(earning)]})
+        kind = "" if self.is_posted else "if not kept out"  # by others who are in its place
+        text = f"A client of cost {cost:g}{kind and ', ' + kind}: {terms}. {lies}"
+        earning = Earning(kind, paid > 0, paid, left, lie, best + 0.0)  # never -0.0
+        return Document((text,), {EARNINGS: [asdict(earning)]})
 
     def _earned(self, report: float, cost: float) -> tuple[float, float]:
         """Money over the run for a client alone with this report, and what its cost leaves of it."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, make_dataclass
+from functools import partial
 from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
-from bonafed.contracts.offers import NOT_PUBLISHED, OfferContract
+from bonafed.contracts.offers import MOST_CLIENTS, MOST_ROUNDS, NOT_PUBLISHED, OfferContract
 from bonafed.economics import money
 from bonafed.economics.audit import AuditReport, audit
 from bonafed.economics.budgets import BudgetPromise
@@ -164,8 +165,8 @@ def quote_command(name: str, section: type[Section], contract_of: Callable[..., 
     """`bonafed quote NAME`: options are the published keys of the mechanism's table, clients and rounds."""
     offered = [item for item in fields(section) if item.name not in NOT_PUBLISHED]
     more: list[tuple[str, Any, Any]] = [
-        ("clients", int, key(checks.whole, help="How many may report.")),
-        ("rounds", int, key(checks.whole, help="Of training.")),
+        ("clients", int, key(partial(checks.whole, at_most=MOST_CLIENTS), help="How many may report.")),
+        ("rounds", int, key(partial(checks.whole, at_most=MOST_ROUNDS), help="Of training.")),
     ]
     hints = get_type_hints(section)
     required, others = (

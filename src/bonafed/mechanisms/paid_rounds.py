@@ -57,7 +57,7 @@ class PaidRounds:
         own = self.config.own
         assert own is not None  # a mechanism with a table
 
-        def simulate(clients: int, seed: int = own.table()["cost_seed"]) -> Floats:
+        def simulate(clients: int, seed: int = own.table().get("cost_seed", 0)) -> Floats:
             return self.contract.draw_costs(generator(seed, Purpose.COSTS), clients)
 
         return replace(self.contract.question, simulate=simulate)

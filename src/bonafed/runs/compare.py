@@ -231,7 +231,10 @@ def compare(
     own = {entry.table for entry in catalogue.mechanisms().values() if entry.table}
     shared = {name: table for name, table in tables.items() if name not in (COMPARE, *own)}
     say("loading data")
-    base = from_tables({name: table for name, table in shared.items() if name != "privacy"})
+    base = from_tables(
+        {name: table for name, table in shared.items() if name != "privacy"},
+        own_data=dataset is not None, own_model=module is not None,
+    )  # fmt: skip
     holdings = hold(base, dataset)
     if module is None:
         require_model(base, holdings.roster())

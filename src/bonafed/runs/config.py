@@ -23,7 +23,8 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile, refuse
-from bonafed.learning.data.datasets import is_own_file
+from bonafed.learning.architectures import MODELS
+from bonafed.learning.data.datasets import is_own_file, require_known
 from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.sections import Data, Model, Partition
 from bonafed.learning.sum_noise import never_one_step
@@ -31,16 +32,18 @@ from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
 from bonafed.runs import folder as folders
 from bonafed.runs import toml
-from bonafed.sections import Section, section_from, told_at_once, unknown
+from bonafed.sections import Section, named, section_from, told_at_once, unknown
 
 COMPARE = "compare"
 # data files may move: their digest identifies them (`bonafed.runs.integrity.require_same_data`)
 _HARMLESS = ("run.folder", "run.cores", "run.checkpoint_every", "data.folder")
 
 
-def read(path: Path, changes: Sequence[str] = ()) -> Config:
+def read(
+    path: Path, changes: Sequence[str] = (), *, own_data: bool = True, own_model: bool = True
+) -> Config:
     """The config of a file, with changes `section.key=value`."""
-    return from_tables(read_tables(path, changes))
+    return from_tables(read_tables(path, changes), own_data=own_data, own_model=own_model)
 
 
 def read_tables(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -64,8 +67,11 @@ def of_run(folder: Path, changes: Sequence[str] = ()) -> Config:
     return from_tables(tables)
 
 
-def from_tables(tables: Mapping[str, Any]) -> Config:
-    """The config of plain data."""
+def from_tables(tables: Mapping[str, Any], *, own_data: bool = True, own_model: bool = True) -> Config:
+    """The config of plain data.
+
+    Whoever brings data or a model may name them as it likes; other names must be known to bonafed.
+    """
     if not isinstance(tables, Mapping):
         raise InvalidValue("config", "must be tables by name, such as {'data': {...}}", repr(tables)[:60])
     for name, value in tables.items():
@@ -93,6 +99,12 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
                 if name == "partition" and _has_real_clients(tables):
                     table = {"kind": "natural", **table}
                 sections["own" if name == part.table else name] = section_from(kind, name, table)
+    if not own_data and isinstance(data := sections.get("data"), Data):
+        with told_at_once(problems), named("data", dataset="name"):
+            require_known(data.name)
+    if not own_model and isinstance(model := sections.get("model"), Model):
+        with told_at_once(problems):
+            checks.one_of("model.name", model.name, MODELS)
     refuse(problems)
     config = checked = Config(mechanism=entry.name, **sections)  # type: ignore[arg-type]  # by name
     with told_at_once(problems):

@@ -237,7 +237,13 @@ def _slice(config: Config) -> Slice:
     return catalogue.entry(config.mechanism).load()
 
 
-def under(config: Config | Mapping[str, Any], contract: PublishedContract) -> Config:
+def under(
+    config: Config | Mapping[str, Any],
+    contract: PublishedContract,
+    *,
+    own_data: bool = True,
+    own_model: bool = True,
+) -> Config:
     """The config, or its tables, of a run under a published contract: what both state must agree.
 
     The mechanism's own table may be left out of the tables, or hold only what no contract says. What the
@@ -265,7 +271,7 @@ def under(config: Config | Mapping[str, Any], contract: PublishedContract) -> Co
         if due[key] is not None:
             rule = f"must be as in the published contract, {terms[key]!r}"
         raise InvalidValue(f"{table}.{key}", rule, repr(own[key]))
-    merged = from_tables({**tables, table: {**own, **terms}})
+    merged = from_tables({**tables, table: {**own, **terms}}, own_data=own_data, own_model=own_model)
     if merged.training is not None and merged.training.rounds != contract.rounds:
         rule = f"must be {contract.rounds}, as in the published contract"
         raise InvalidValue("training.rounds", rule, merged.training.rounds)

@@ -66,6 +66,8 @@ def of_every_mechanism():
         yield changed("partition.clients=100000", verb=verb), "partition"
         yield changed("partition.kind=even", verb=verb), "partition.kind must be"
         yield changed("model.name=softmx", verb=verb), "model.name must be one of"
+        together = "data.name=diggits", "model.name=softmx", "run.seed=-1"
+        yield changed(*together, verb=verb), "3 mistakes: (1) run.seed"
         yield changed(f"{other}.x=1", verb=verb), "must not be given with" if entry.table else f"{other}."
         if entry.table is not None:
             yield changed(f"{entry.table}.misspelt=1", verb=verb), f"{entry.table}.misspelt is unknown"

@@ -146,7 +146,7 @@ BAD = [
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
     (
         ["--write-example", "x"],
-        "--write-example must be one of faithful, fedavg, jsam, rewards, sampling, got 'x'",
+        "--write-example must be one of faithful, fedavg, jsam, posted-price, rewards, sampling, got 'x'",
     ),
     (
         ["c.toml", "--set", "training.rounds=0"],

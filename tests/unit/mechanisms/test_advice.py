@@ -10,7 +10,7 @@ from bonafed.mechanisms.catalogue import CATALOGUE
 @pytest.mark.parametrize(
     ("situation", "fitting"),
     [
-        (Situation("yes", "participation"), ["sampling"]),
+        (Situation("yes", "participation"), ["sampling", "posted-price"]),
         (Situation("yes", "privacy", prior="yes"), ["jsam"]),
         (Situation("yes", "none"), ["fedavg", "faithful"]),
         (Situation("no", "none"), ["fedavg"]),

@@ -105,7 +105,7 @@ class TestAGoodOne:
         assert (folder / "toll.toml").read_text() == GOOD["example.toml"]
         refused = run(folder, "train", "--write-example", "tol").stderr
         assert refused.endswith(
-            "must be one of faithful, fedavg, jsam, rewards, sampling, toll, got 'tol'\n"
+            "must be one of faithful, fedavg, jsam, posted-price, rewards, sampling, toll, got 'tol'\n"
         )
 
 
@@ -277,7 +277,7 @@ def test_commands_show_a_warning_as_a_line(folder):
     )
     done = run(folder, "audit", "toll")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[1].startswith("error: mechanism must be one of sampling, jsam")
+    assert done.stderr.splitlines()[1].startswith("error: mechanism must be one of sampling, posted-price")
 
 
 def test_a_question_that_others_answer_is_passed_over(folder, heard):

@@ -13,6 +13,7 @@ from bonafed.contracts.coins import commit, commit_nonce, toss
 from bonafed.contracts.roster import contract_roster
 from bonafed.economics import Uniform
 from bonafed.learning.engine.programs import flat_parameters
+from bonafed.mechanisms.posted_price.contract import Offer, PostedPriceContract
 from bonafed.mechanisms.sampling import SamplingContract, plan
 from bonafed.remote.messages import InProcess
 from bonafed.remote.participant.policy import Policy
@@ -30,6 +31,7 @@ EXACT: dict[str, dict[str, Any]] = {
     "memory": {**TABLES, "training": {**TABLES["training"], "participation": 0.5, "aggregation": "memory"}},
     "cnn": {**TABLES, "model": {"name": "small-cnn"}},
     "sampling": {**TABLES, "sampling": {"prior": "uniform:0.5,1.5", "total_budget": 10.0}},
+    "posted-price": {**TABLES, "posted_price": {"cap": 9.0, "seats": 3}},
     "prior-free": {**TABLES, "sampling": {"scheme": "prior-free", "highest": 1.5, "total_budget": 10.0}},
     "private": {**TABLES, "privacy": {"epsilon": 5.0, "delta": 1e-5, "clip": 1.0, "noise": "reproducible"}},
     "jsam": {
@@ -46,7 +48,7 @@ EXACT: dict[str, dict[str, Any]] = {
     "rewards": {**TABLES, "rewards": {"measure": "data size"}},
     "cosine": {**TABLES, "rewards": {"measure": "cosine"}},
 }  # fmt: skip
-REPORTING = ("sampling", "prior-free", "jsam")
+REPORTING = ("sampling", "posted-price", "prior-free", "jsam")
 
 
 @pytest.fixture
@@ -153,11 +155,13 @@ class TestLots:
         with pytest.raises(ValueError, match="seed must be the one committed to before anybody reported"):
             prepare(from_tables(tables), federation=federation)
 
-    @pytest.mark.parametrize("kind", ["sampling", "jsam"])
+    @pytest.mark.parametrize("kind", ["sampling", "posted-price", "jsam"])
     def test_verifiable_coins_of_real_clients(self, world: World, kind: str) -> None:
         secret = bytes(range(32))
         if kind == "sampling":
             made: Any = SamplingContract.of(plan(Uniform(0.5, 1.5), total_budget=20, clients=4, rounds=6))
+        elif kind == "posted-price":
+            made = PostedPriceContract.of(Offer(18, seats=3), 4, 6)
         else:
             noise = {"dimension": 650, "smoothness": 0.5, "records": 48}
             made = jsam.contract(

@@ -83,7 +83,7 @@ def test_the_lie_that_is_shown_agrees_with_the_statement_of_the_run(comparison):
 def test_only_who_pays_has_spent_and_only_who_promises_has_an_epsilon(comparison):
     spent = {entrant.mechanism for entrant in comparison.entrants if entrant.row()["money"] is not None}
     private = {e.mechanism for e in comparison.entrants if e.row()["epsilon"] is not None}
-    assert spent == {"posted-price", "sampling", "jsam"}
+    assert spent == {"sampling", "posted-price", "jsam"}
     assert private == {"jsam"}
     assert comparison["jsam"].row()["epsilon"] <= 5
 

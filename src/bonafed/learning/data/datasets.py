@@ -109,15 +109,20 @@ def load(
     chosen = natural.chosen(name, choices)
     if is_own_file(name):
         return read_file(own_file(name, folder))
-    if name not in NAMES:
-        rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
-        raise InvalidValue("dataset", rule, repr(name))
+    require_known(name)
     if name == "digits":
         return _digits()
     if name.startswith("synthetic"):
         return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
     path, arrays = look_up(name, chosen, folder, on_progress or (lambda message: None))
     return _checked(name, path, arrays, SOURCES[name].classes)
+
+
+def require_known(name: str) -> None:
+    """Refuse a name that is neither one of `NAMES` nor the path of the user's own file."""
+    if name not in NAMES and not is_own_file(name):
+        rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
+        raise InvalidValue("dataset", rule, repr(name))
 
 
 def is_own_file(name: str) -> bool:

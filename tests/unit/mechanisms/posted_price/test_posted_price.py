@@ -117,6 +117,8 @@ def test_it_survives_its_file_and_cannot_be_edited():
         ("seats", 3, "cap must pay 3 to 3 seats"),
         ("rounds", 11, "cap must pay 3 to 2 seats in 11 rounds"),
         ("rounds", True, "rounds must be a number"),
+        ("rounds", 10**9 + 1, "contract.rounds must not exceed 1000000000"),
+        ("clients", 10**6 + 1, "contract.clients must not exceed 1000000"),
         ("price", -3, r"contract.price must be positive"),
         ("price", None, r"contract.price must be a number"),
         ("seats", None, r"contract.seats must be a number"),
@@ -150,6 +152,9 @@ def test_what_a_participant_would_earn(cost, paid, left):
     assert earning["left"] == pytest.approx(left)
     assert earning["gain"] <= 0
     assert "The best lie of" in str(document)
+    crowded = PostedPriceContract.of(Offer(50, seats=2), 5, 10).prospect(cost)
+    assert crowded.data[EARNINGS][0]["kind"] == "if not kept out"
+    assert "if not kept out" in str(crowded)
 
 
 def test_the_first_line_of_a_quote_says_the_cap():
