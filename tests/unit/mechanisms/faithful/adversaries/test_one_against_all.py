@@ -118,8 +118,8 @@ def test_no_report_in_any_phase_gains_more_than_is_certified(seed, gain, pull, p
         assert not tried.pays, tried
         assert tried.outside <= 1e-9, tried
         if not tried.believed:
-            # A liar whose slopes are believed makes the payments of the others uncertain, and what is allowed
-            # counts the least certain payment of all: seed 3, a push of 0.5 after 3 exchanges, 17.8 epsilon.
+            # Slopes of a liar that are believed make the others' payments uncertain, and what is allowed
+            # counts the least certain payment of all: 17.8 epsilon for seed 3, push 0.5, after 3 exchanges.
             assert tried.allowed <= 2.5 * EPSILON * (1 + 1e-9)
 
 
