@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.contracts.published import PublishedContract
 from bonafed.door import guard
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
 from bonafed.learning.federation import Federation

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import bonafed
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 
 belief = bonafed.Uniform(0.5, 1.5)
 costs = {"ada": 0.6, "ben": 0.9, "eve": 0.7}

@@ -16,7 +16,8 @@ from tests.laws import worlds
 from tests.laws.test_plain_data import require_plain, require_shown
 
 from bonafed.economics import Uniform
-from bonafed.economics.claims import Kind, Statement
+from bonafed.economics.findings import Kind
+from bonafed.economics.statement import Statement
 from bonafed.learning.data.datasets import load
 from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 from bonafed.mechanisms import catalogue

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from bonafed.contracts.terms import PaidTerms, Turns
-from bonafed.economics.claims import COVERED, NO_WORSE_ALONE, Kind, Statement
+from bonafed.economics.findings import Kind
+from bonafed.economics.statement import COVERED, NO_WORSE_ALONE, Statement
 from bonafed.errors import BonafedError
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.runs import config as configs

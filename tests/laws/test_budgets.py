@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics.budgets import BudgetPromise
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.mechanisms import catalogue
 from bonafed.presentation.page import Badge
 from bonafed.runs.pages import _kept

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import bonafed
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.mechanisms.lies_figure import lie_figure
 from bonafed.presentation import figures

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import bonafed
-from bonafed.economics.claims import Finding, Statement, Witness
+from bonafed.economics.findings import Finding, Witness
+from bonafed.economics.statement import Statement
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.posted_price.contract import Offer, PostedPriceContract

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bonafed.contracts.terms import Turns
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.mechanisms.protocol import Attack

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli.options import Json, Plot
-from bonafed.economics.claims import all_hold
+from bonafed.economics.findings import all_hold
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.presentation import terminal
 from bonafed.remote.participant.journal import Journal
@@ -19,7 +19,7 @@ from bonafed.runs.folder import CONFIG, SUMMARY, holds_run, is_finished, read_js
 from bonafed.runs.summary import statement_of
 
 if TYPE_CHECKING:
-    from bonafed.economics.claims import Statement
+    from bonafed.economics.statement import Statement
     from bonafed.presentation.documents import Document
 
 

@@ -15,7 +15,7 @@ from bonafed.contracts.coins import Coins
 from bonafed.contracts.roster import check_contract
 from bonafed.contracts.signatures import signature_holds, signature_path
 from bonafed.contracts.transcript import check_openings, read_transcript
-from bonafed.economics.claims import Finding, all_hold, findings_table
+from bonafed.economics.findings import Finding, all_hold, findings_table
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.contract_files import read_contract
 from bonafed.presentation import terminal

@@ -23,7 +23,8 @@ from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.roster import check_contract, settle_paid
 from bonafed.contracts.terms import PaidTerms, Reports, Turns
 from bonafed.contracts.transcript import Transcript, check_openings, check_rounds
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.presentation.documents import counted
 
 _RTOL = 1e-12  # sums of money, added up in another order

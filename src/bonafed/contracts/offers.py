@@ -21,7 +21,7 @@ from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
 from bonafed.contracts.terms import EARNINGS, Earning, Reports, did_not_report
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.budgets import BudgetPromise
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.registry import field, number_in_words, prior_in_words
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from

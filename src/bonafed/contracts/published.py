@@ -38,7 +38,7 @@ from bonafed.contracts.canonical import (
 )
 from bonafed.contracts.coins import Coins
 from bonafed.contracts.terms import Drawn, PaidTerms, Reports
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.economics.registry import field as field_of
 from bonafed.errors import InvalidValue
 from bonafed.files import write_together

@@ -20,7 +20,7 @@ from bonafed.contracts.coins import (
 )
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import PaidTerms, Reports
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.errors import InvalidValue, MissingValue
 
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines

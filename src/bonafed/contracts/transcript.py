@@ -15,7 +15,7 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.contracts.coins import CoinRoster, Coins, checked_digest
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.presentation.documents import counted
 

@@ -5,9 +5,9 @@ Pure: NumPy and SciPy only, no clock, disk, network or global random state.
 
 from bonafed.door import guard
 from bonafed.economics.audit import AuditReport, audit
-from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.economics.contracts import Allocation, Menu, Settlement
 from bonafed.economics.discrete import Discrete, Empirical
+from bonafed.economics.findings import Finding, Witness
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
 from bonafed.economics.priors import (
     IronedInterval,
@@ -18,6 +18,7 @@ from bonafed.economics.priors import (
     from_scipy,
 )
 from bonafed.economics.registry import prior_from_json
+from bonafed.economics.statement import Statement
 
 __all__ = [
     "Allocation",

@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Witness, all_hold
 from bonafed.economics.curves import first_breaks
 from bonafed.economics.discrete import FinitePrior, expectation
+from bonafed.economics.findings import Finding, Witness, all_hold
 from bonafed.economics.piecewise import fit
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue

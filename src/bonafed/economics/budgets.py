@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 
 from bonafed.economics import money
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 
 CLAIM = "budget"
 _RTOL = 1e-9  # of an expectation; what was spent is compared exactly

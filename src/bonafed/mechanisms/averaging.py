@@ -37,7 +37,7 @@ from bonafed.checks import Floats, finite_or_none
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports, Turns
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
     UNNAMED,

@@ -23,9 +23,10 @@ from bonafed.contracts.offers import MOST_CLIENTS, MOST_ROUNDS, NOT_PUBLISHED, O
 from bonafed.economics import money
 from bonafed.economics.audit import AuditReport, audit
 from bonafed.economics.budgets import BudgetPromise
-from bonafed.economics.claims import COVERED, Finding, Kind, findings_table
 from bonafed.economics.contracts import Allocation
+from bonafed.economics.findings import Finding, Kind, findings_table
 from bonafed.economics.priors import Prior
+from bonafed.economics.statement import COVERED
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.protocol import Attack, Command
 from bonafed.presentation.documents import Cell, Column, Document, JSONObject, Shown, Table, counted

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Witness
+from bonafed.economics.findings import Finding, Witness
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
     Failure,

@@ -7,7 +7,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.presentation.figures import sheet, words
 
 _CLIENT = 40  # letters of the name of a client, at most

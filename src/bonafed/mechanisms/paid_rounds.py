@@ -30,7 +30,8 @@ from bonafed.contracts.canonical import VERIFIABLE, require_same_coins
 from bonafed.contracts.per_turn import ContractPerTurn, TermsPerTurn
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import Reports, Turns
-from bonafed.economics.claims import COVERED, Finding, Kind, Statement
+from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.statement import COVERED, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.rounds import Participation, unbiased

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.rounds import Participation

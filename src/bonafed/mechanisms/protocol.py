@@ -27,7 +27,8 @@ from bonafed.checks import Floats
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training

@@ -25,7 +25,7 @@ from bonafed.files import PICTURES
 from bonafed.text import printable
 
 if TYPE_CHECKING:
-    from bonafed.economics.claims import Statement
+    from bonafed.economics.statement import Statement
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)

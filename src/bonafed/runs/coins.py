@@ -21,7 +21,8 @@ from bonafed.contracts.coin_checks import RunRecord, check_run
 from bonafed.contracts.coins import Coins
 from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contract_files import read_contract

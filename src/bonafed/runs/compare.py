@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bonafed import checks
-from bonafed.economics.claims import Finding, Kind, checked, kept
+from bonafed.economics.findings import Finding, Kind, checked, kept
 from bonafed.economics.registry import prior
 from bonafed.errors import BonafedError, InvalidValue, UnreadableFile
 from bonafed.learning.data.datasets import Dataset

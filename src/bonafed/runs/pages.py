@@ -15,7 +15,8 @@ import numpy as np
 
 from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.terms import EARNINGS
-from bonafed.economics.claims import EXCEEDED, Statement, all_hold, checked, findings_table, kept
+from bonafed.economics.findings import EXCEEDED, all_hold, checked, findings_table, kept
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.contract_files import contract_from_json
 from bonafed.presentation.documents import Cell, Column, Document, JSONObject, Table, counted

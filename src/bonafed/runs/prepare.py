@@ -18,7 +18,8 @@ from bonafed import checks
 from bonafed.contracts.coins import Coins
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports
-from bonafed.economics.claims import Statement, all_hold
+from bonafed.economics.findings import all_hold
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.extras import importing
 from bonafed.learning.data.datasets import Dataset

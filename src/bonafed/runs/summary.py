@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import NO_WORSE, Finding, Kind, Statement
+from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.statement import NO_WORSE, Statement
 from bonafed.errors import UnreadableFile
 from bonafed.presentation.documents import Cell, Document, Table, counted, pairs
 from bonafed.runs.folder import SUMMARY, JSONObject

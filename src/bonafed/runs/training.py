@@ -28,7 +28,8 @@ from torch import nn
 
 from bonafed.checks import finite_or_none
 from bonafed.contracts.roster import simulate, with_tossed
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.programs import load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models

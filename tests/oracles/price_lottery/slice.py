@@ -11,7 +11,7 @@ from bonafed import checks
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import Allocation, Prior, money, registry
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.rounds import Participation, weighted_mean

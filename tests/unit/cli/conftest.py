@@ -11,9 +11,10 @@ import pytest
 
 from bonafed import checks
 from bonafed.contracts.canonical import canonical_bytes, digest
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms import catalogue
@@ -169,7 +170,7 @@ def quote(options):
 def attack(options):
     holds = options.shape == "round"
     finding = Finding("truthful", holds, "none found" if holds else "VIOLATED, at 1")
-    from bonafed.economics.claims import findings_table
+    from bonafed.economics.findings import findings_table
 
     table = findings_table("Audit of a toy", [finding])
     return Document((table,), {"holds": holds}, holds=holds)

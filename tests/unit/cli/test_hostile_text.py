@@ -12,7 +12,8 @@ from rich.console import Console
 from tests.oracles.sealing import reseal
 
 from bonafed.economics import Uniform
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.mechanisms.building_blocks import PlainTerms
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.presentation import terminal

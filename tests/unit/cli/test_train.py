@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.runs import folder, log
 from bonafed.runs.summary import run_document
 

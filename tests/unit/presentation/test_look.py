@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.presentation.figures import name_clients, sheet
 
 STRANGE = ("$x_$", "_hidden", "a very long name indeed, of ward 17", "\\frac", "%")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bonafed.contracts.signatures import make_keys
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.learning.sections import Data, Partition
 from bonafed.mechanisms.jsam import verification
 from bonafed.mechanisms.jsam.published import JsamContract

@@ -6,7 +6,7 @@ import pytest
 from tests.laws import worlds
 
 from bonafed import InvalidValue, compare
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.catalogue import CATALOGUE
 from bonafed.runs import compare as compare_module

@@ -9,7 +9,7 @@ from tests.federations import TABLES
 
 from bonafed import InvalidValue, Uniform
 from bonafed.contracts.coins import commit
-from bonafed.economics.claims import all_hold
+from bonafed.economics.findings import all_hold
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.contracts import prior_free_contract
 from bonafed.mechanisms.sampling.published import SamplingContract

@@ -46,7 +46,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
+from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.statement import NO_WORSE_ALONE
 from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.minima import models_alone

@@ -26,7 +26,7 @@ from bonafed.checks import Floats, finite_or_none
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Federation,

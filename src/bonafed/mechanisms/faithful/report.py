@@ -11,7 +11,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import finite_or_none
-from bonafed.economics.claims import Finding, all_hold, findings_table, within_error
+from bonafed.economics.findings import Finding, all_hold, findings_table
+from bonafed.economics.statement import within_error
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta
 from bonafed.learning.problems.convex import scaled_features

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import NO_WORSE, Statement, within_error
 from bonafed.economics.money import charged
+from bonafed.economics.statement import NO_WORSE, Statement, within_error
 from bonafed.learning.federation import Alone, Federation, Losses, Objective, Reply, Roster, Task
 from bonafed.learning.problems.convex import tiles
 from bonafed.mechanisms.faithful.accounts import AgentAccounts, ComparedLosses

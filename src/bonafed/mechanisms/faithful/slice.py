@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.federation import Federation, Roster
 from bonafed.mechanisms.faithful.section import (

@@ -11,7 +11,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
-from bonafed.economics.claims import findings_table
+from bonafed.economics.findings import findings_table
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam.command_options import (

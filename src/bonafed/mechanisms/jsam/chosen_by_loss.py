@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import Reports
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.federation import Federation, Losses, Need, Objective, Question, Reply, Roster, Task
 from bonafed.mechanisms.averaging import Averaging, AveragingState

@@ -37,7 +37,8 @@ from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports, Turns
 from bonafed.economics import money
 from bonafed.economics.budgets import BudgetPromise
-from bonafed.economics.claims import COVERED, Finding, Kind, Statement
+from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.statement import COVERED, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.rounds import Participation

@@ -50,7 +50,7 @@ from bonafed.contracts.canonical import coin_commitment
 from bonafed.contracts.published import PublishedContract
 from bonafed.contracts.terms import Reports
 from bonafed.economics import money
-from bonafed.economics.claims import Finding
+from bonafed.economics.findings import Finding
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.economics.registry import prior as checked_prior

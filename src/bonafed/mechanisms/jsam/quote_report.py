@@ -9,8 +9,8 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.contracts.attendance import empty_in_words, unheld_in_words
-from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
+from bonafed.economics.statement import within_error
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import SelectionPlan, allocate
 from bonafed.mechanisms.jsam.budget import complete_information

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.economics.audit import Claim, audit
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.priors import Prior
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.audit_command import ATTACK

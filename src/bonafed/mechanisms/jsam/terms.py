@@ -21,9 +21,9 @@ from bonafed.checks import Floats
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.terms import PaidTerms, Turns, did_not_report, past_reports
 from bonafed.economics import money
-from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field
+from bonafed.economics.statement import within_error
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, given_share, privacy_warning

@@ -27,8 +27,8 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.economics import money
 from bonafed.economics.audit import Claim, audit
-from bonafed.economics.claims import Finding
 from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.findings import Finding
 from bonafed.economics.priors import Uniform
 from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_of
 from bonafed.mechanisms.jsam.published import JsamContract

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import Finding, Kind, Witness
+from bonafed.economics.findings import Finding, Kind, Witness
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Failure,

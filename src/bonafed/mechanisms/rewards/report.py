@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import finite_or_none
-from bonafed.economics.claims import all_hold, findings_table
+from bonafed.economics.findings import all_hold, findings_table
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import Goal, Prediction, Range, Recommendation, predict, recommend
 from bonafed.mechanisms.rewards.cheats import CheatOutcome, cheating_pays, cheats_are_seen

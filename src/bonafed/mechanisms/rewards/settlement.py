@@ -37,7 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import NO_WORSE, NO_WORSE_ALONE, Finding, Kind, Statement, Witness
+from bonafed.economics.findings import Finding, Kind, Witness
+from bonafed.economics.statement import NO_WORSE, NO_WORSE_ALONE, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.rewards.cheats import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
+from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.statement import NO_WORSE_ALONE
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
 from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays, cheats_are_seen

@@ -13,8 +13,8 @@ from bonafed.checks import Floats
 from bonafed.contracts.attendance import Attendance
 from bonafed.contracts.terms import Reports
 from bonafed.economics.audit import audit, expected_transfer
-from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.contracts import Menu
+from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior

@@ -15,9 +15,9 @@ from bonafed.contracts.attendance import FEW, Attendance, empty_in_words, few, u
 from bonafed.contracts.canonical import coin_commitment
 from bonafed.economics import registry
 from bonafed.economics.audit import AuditReport, MenuLike, audit
-from bonafed.economics.claims import findings_table
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
+from bonafed.economics.findings import findings_table
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue

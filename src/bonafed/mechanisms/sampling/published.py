@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.contracts.terms import Drawn, Reports
-from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import CurveMenu, Menu
+from bonafed.economics.findings import Finding
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field, prior_from_json

@@ -25,8 +25,8 @@ from bonafed.checks import Floats
 from bonafed.contracts.per_turn import approach_order
 from bonafed.contracts.terms import Reports
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
-from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.discrete import Estimator
+from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject

@@ -9,8 +9,8 @@ import numpy as np
 
 from bonafed.contracts.per_turn import approach_order
 from bonafed.economics.audit import CLAIMS, audit
-from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import Allocation
+from bonafed.economics.findings import Finding
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 from bonafed.mechanisms.sampling.advice import CONVERGENCE

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.economics.audit import audit, expected_transfer, largest_gain
-from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.contracts import CurveMenu, Menu, step_payments
+from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.priors import Prior
 from bonafed.errors import ReportRefused
 from bonafed.mechanisms.sampling.plan import SamplingPlan, plan_to_spend

@@ -13,7 +13,8 @@ from typing import Any
 
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import PaidTerms, Turns
-from bonafed.economics.claims import Finding, Statement, all_hold, findings_table
+from bonafed.economics.findings import Finding, all_hold, findings_table
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy.ledger import Ledger

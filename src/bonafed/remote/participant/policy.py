@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bonafed import checks
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import PaidTerms, Turns
-from bonafed.economics.claims import all_hold
+from bonafed.economics.findings import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta
 from bonafed.mechanisms.protocol import Config, Promised

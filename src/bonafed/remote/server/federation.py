@@ -29,7 +29,8 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.contracts.coins import Coins
 from bonafed.contracts.published import Agreement, PublishedContract
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.findings import Finding
+from bonafed.economics.statement import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
     Failure,

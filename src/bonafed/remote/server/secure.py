@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from bonafed.checks import Floats
 from bonafed.contracts.published import Agreement
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import AskFailed, InvalidValue, UnreadableFile
 from bonafed.files import write_together
 from bonafed.learning.data.archives import NPZ_ERRORS

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bonafed.economics.claims import Statement
+from bonafed.economics.statement import Statement
 from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.evaluate import evaluate_models

@@ -16,7 +16,7 @@ from bonafed import InvalidValue, Uniform
 from bonafed.contracts.per_turn import approach_order
 from bonafed.contracts.published import Agreement
 from bonafed.contracts.terms import PaidTerms, Turns
-from bonafed.economics.claims import all_hold
+from bonafed.economics.findings import all_hold
 from bonafed.mechanisms.contract_files import contract_from_json, read_contract
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from bonafed.economics.claims import Finding, Kind, Witness
+from bonafed.economics.findings import Finding, Kind, Witness
 from bonafed.errors import BadReport, Diverged
 from bonafed.learning.federation import Federation
 from bonafed.mechanisms.faithful.adversaries.agents import Agent, Deviating, agent_kind, amplify

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.minima import minima, minimise
 from bonafed.mechanisms.faithful.adversaries import agents as cheats

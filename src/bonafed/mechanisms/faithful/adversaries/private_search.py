@@ -26,7 +26,7 @@ from scipy import stats
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Kind
+from bonafed.economics.findings import Finding, Kind
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.softmax import SoftmaxRegression
 from bonafed.mechanisms.faithful.private.algorithm import private_faithful

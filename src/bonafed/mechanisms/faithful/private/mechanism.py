@@ -22,8 +22,9 @@ from bonafed.checks import Floats
 from bonafed.contracts.attendance import Lottery
 from bonafed.contracts.published import Agreement, PublishedContract
 from bonafed.contracts.terms import Reports
-from bonafed.economics.claims import Finding, Statement, within_error
+from bonafed.economics.findings import Finding
 from bonafed.economics.money import charged
+from bonafed.economics.statement import Statement, within_error
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
 from bonafed.learning.privacy import REPLACE, Ledger, Release

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bonafed.economics.claims import Statement, within_error
+from bonafed.economics.statement import Statement, within_error
 
 NAMES = tuple("abcdefgh")
 
