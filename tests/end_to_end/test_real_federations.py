@@ -20,6 +20,7 @@ from bonafed.economics.findings import Kind
 from bonafed.economics.statement import Statement
 from bonafed.learning.data.datasets import load
 from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
+from bonafed.learning.sections import Training
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs import config as configs
@@ -44,6 +45,7 @@ NOT_FOR = {("rewards", "schools"): "data.name must name data with classes: rewar
 WEIGHT = {"jsam": {"eta": 20.0, "expected_budget": None}}
 # what `bonafed quote` needs beside clients, rounds and a prior: money, and what training will be like
 QUOTED = {
+    "auction": lambda money, parameters: ["--total-budget", money, "--seats", 2],
     "posted-price": lambda money, parameters: ["--cap", money],
     "sampling": lambda money, parameters: ["--budget", money],
     "jsam": lambda money, parameters: [
@@ -153,7 +155,7 @@ def walk(table, name, folder, bonafed, instead=()):
 def common(clients, data):
     """What a comparison would give every mechanism."""
     return Common(
-        training=None, clients=clients, budget=budget(clients), costs=Uniform(0.5, 1.5),
+        training=Training(rounds=ROUNDS), clients=clients, budget=budget(clients), costs=Uniform(0.5, 1.5),
         sensitivities=Uniform(0.5, 1.5), max_epsilon=CAP, clip=CLIP, data=data, model="softmax",
     )  # fmt: skip
 

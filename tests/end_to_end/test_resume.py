@@ -18,7 +18,7 @@ data = {name = "synthetic"}
 partition = {kind = "natural"}
 model = {name = "softmax"}
 training = {rounds = 200, learning_rate = "proposition-1", steps = 4, batch_size = 16}
-contract = {prior = "uniform:0.5,1.5", total_budget = 1000}
+sampling = {prior = "uniform:0.5,1.5", total_budget = 1000}
 run = {checkpoint_every = 3, cores = 2}
 """
 KILLS = 3 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 2

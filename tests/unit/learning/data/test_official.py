@@ -45,7 +45,7 @@ class TestSVHN:
             stream = io.BytesIO()
             savemat(stream, {"X": images, "y": labels}, do_compression=True)
             content = stream.getvalue()
-            published[name] = official.Published(len(content), hashlib.sha256(content).hexdigest())
+            published[name] = official.KnownFile(len(content), hashlib.sha256(content).hexdigest())
             if packed:
                 (folder / f"{name}.gz").write_bytes(gzip.compress(content))
             else:
