@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,11 +26,15 @@ from bonafed.economics.registry import field, number_in_words, prior_in_words
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MOST_CLIENTS, MOST_ROUNDS = 10**6, 10**9  # in a contract: what is computed for them fits into memory
 NOT_PUBLISHED = ("coins", "cost_seed")  # keys of a run, not of the contract
 _REPORTS = 2001  # reports tried by a participant, evenly from 0 to beyond every cost and payment
 _POINTS, _LIARS = 101, 12  # of the search for lies: reports of the first sweep, clients of a profile
 _RTOL = 1e-12  # of a sum of money
+_CURVE = 401  # costs of a figure
 
 
 class Searched(Protocol):
@@ -153,7 +157,29 @@ class OfferContract(ContractPerTurn):
         money, *others = self.promises()
         table = pairs("What the contract states", [*rows, ("SHA-256", self.digest)])
         data = {**self.to_json(), "sha256": self.digest, "promises": [money, *others]}
-        return Document((money, table, *others), data)
+        return Document((money, table, *others), data, self._figure)
+
+    def _figure(self) -> Figure:
+        """What a participant gets for every cost that it may state, where nobody keeps it out."""
+        from bonafed.presentation.figures import BLUE, GREY, RED, sheet
+
+        paid = float(self.chances_and_payments(("participant",), np.zeros(1))[1][0])
+        costs = np.linspace(0.0, 1.25 * max(paid, float(self.offer.prior.high)), _CURVE)
+        offered = [self.chances_and_payments(("participant",), costs[[at]]) for at in range(_CURVE)]
+        chances, payments = np.array(offered)[:, :, 0].T
+        figure = sheet(9.0, 3.4)
+        left, right = figure.subplots(1, 2)
+        left.plot(costs, chances, color=BLUE, lw=1.6, label="probability")
+        left.set(xlabel="cost that is stated", ylabel="probability of being in a round", ylim=(-0.05, 1.1))
+        left.set_title("Who takes part", loc="left")
+        right.plot(costs, payments, color=RED, lw=1.6, label="payment")
+        right.plot(costs, costs, color=GREY, lw=1.2, ls="--", label="the cost itself")
+        right.set(xlabel="cost that is stated", ylabel="money for a delivery")
+        right.set_title("What a delivery is paid", loc="left")
+        right.legend(frameon=False)
+        if not self.is_posted:
+            figure.suptitle("For a participant that others do not keep out", fontsize=10)
+        return figure
 
     def settings(self) -> Mapping[str, Any]:
         table = self.offer.table()

@@ -79,6 +79,7 @@ PLOTS = {
     "advise reward-parameters": "--cost 0.1 --cost 0.2 --goal received",
     "quote sampling": [*SAMPLING, "--confidence", "0.95"],
     "quote sampling, prior-free": "--prior-free --highest 1.5 --clients 20 --rounds 30 --budget 300",
+    "quote posted-price": "--cap 50 --clients 5 --rounds 10",
     "quote jsam": ["--reports", "reports.csv", *JSAM],
     "quote jsam, many": ["--clients", "60", *JSAM],
     "audit sampling": SAMPLING,
@@ -97,12 +98,11 @@ PLOTS = {
     "reproduce, clients": "jsam-fig8 --preset smoke",
 }
 # take --plot like their neighbours, and refuse it
-NO_FIGURE = {"advise mechanism", "quote posted-price", "audit posted-price"}
+NO_FIGURE = {"advise mechanism", "audit posted-price"}
 OTHERS = {
     "verify": "contract.json --cost 0.9",
     "settle": "contract.json --draw 1",
     "advise mechanism": "--money yes --costs privacy --prior yes",
-    "quote posted-price": "--cap 50 --clients 5 --rounds 10",
     "audit posted-price": "--cap 50 --clients 5 --rounds 10",
     "train": "paid.toml --folder runs/again",
 }
@@ -243,6 +243,15 @@ class TestQuotes:
         drawn = np.trapezoid(line(who, "if costs were known")[1], costs)  # the prior is uniform, of width 1
         assert f"{drawn:.4f}" == known
         assert shown.column("amount", "Money")[0] == f"{line(spend, 'budget')[0][0]:,.2f}"
+
+    def test_a_posted_price_is_paid_to_all_who_state_no_more(self, said):
+        shown = said("quote posted-price")
+        who, pays = shown.figure.axes
+        (price,) = [row[1] for row in shown.table("What the contract").cells if row[0] == "price"]
+        costs, chances = line(who, "probability")
+        assert (chances == (costs <= float(price))).all()
+        assert 0 < chances.mean() < 1
+        assert (line(pays, "payment")[1] == float(price) * chances).all()
 
     def test_sampling_without_a_prior(self, said):
         shown = said("quote sampling, prior-free")
