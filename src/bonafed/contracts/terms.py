@@ -32,7 +32,7 @@ class Turns:
     """How often everybody was to take part, and how often it delivered; clients are places in the roster.
 
     A client delivers if its answer comes and can be used. Where privacy is promised, whether it can be used
-    is told to nobody, and every answer counts; none at all (`Failure.absent`) never does.
+    stays secret, and every answer counts. A missing answer (`Failure.absent`) never does.
 
     >>> Turns.of([2, 3], asked=[2, 4]).columns
     {'participations': [2, 3], 'sampled': [2, 4]}

@@ -6,7 +6,7 @@ paper's grid over p_h is not needed, and misses the optimum where h = 1 (erratum
 
 `algorithm_1` is the paper's, with Q restored (erratum J-1), to show where it is worse. Kept from the print:
 p_h on a grid of step Delta, the distance 2 (p_1 - p_h) (J-2), the threshold h = 1, where client 1 is
-counted twice (J-4), and the loop over both. It is told in the paper's steps, one convex minimisation over B
+counted twice (J-4), and the loop over both. It follows the paper's steps, one convex minimisation over B
 at a time; the exact allocation does not use any of it.
 """
 

@@ -121,7 +121,7 @@ class ByLosses(Answers):
 
 
 def ask_losses(federation: Federation, model: NDArray[Any], members: int) -> Floats:
-    """(N,) the loss of a model on each client's records, sent in clear; of the absent, just below all."""
+    """(N,) the loss of a model on each client's records, without noise; of the absent, just below all."""
     work, models = Losses(Objective(0.0, kind="module")), model[None]
     names: Sequence[str] = federation.members.names
     replies = federation.replies([Task(f"loss of {name}", name, models, work) for name in names])

@@ -225,7 +225,7 @@ class JsamContract(PublishedContract):
         n = self.clients
         reports = np.asarray(self.prior.quantile((np.arange(n) + 0.5) / n))
         mechanism = self.responding(self.caps(self.names))
-        for cost in (self.prior.low, self.prior.high):  # there is a plan, however cheap or dear they are
+        for cost in (self.prior.low, self.prior.high):  # there is a plan, however low or high costs are
             mechanism.plan(np.full(n, cost))
         places = np.unique(np.linspace(0, n - 1, min(n, _SHOWN)).round().astype(int))
         terms = [mechanism.respond(reports, int(place), reports[[place]]) for place in places]

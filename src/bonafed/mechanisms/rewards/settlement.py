@@ -1,6 +1,6 @@
 """The account at the end of a run: how good a model everybody was given, and whether promises held.
 
-Nobody is owed money. How well a federation rewarded its clients is told by these numbers (theory D7):
+Nobody is owed money. These numbers say how well a federation rewarded its clients (theory D7):
 
     IPR_accu   share of clients whose model is at least as accurate as their standalone model
     IPR_loss   share whose loss is at most that of their standalone model; ties count as not worse in both

@@ -78,7 +78,7 @@ def theorem1_rows(search: Search, _: Results) -> list[Row]:
 
 
 def _with_a_rise(falling: Floats, rng: np.random.Generator) -> Floats:
-    """Two neighbours change places: a dearer client is sampled more often."""
+    """Two neighbours change places: a more expensive client is sampled more often."""
     level = int(rng.integers(falling.size - 1))
     rising = falling.copy()
     rising[[level, level + 1]] = rising[[level + 1, level]]

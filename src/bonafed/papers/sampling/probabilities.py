@@ -46,7 +46,7 @@ class Shape(Section):
     some: float = key(checks.positive, 1.0, help="Of case 2.")
     plenty: float = key(checks.positive, 1.5, help="Of case 3.")
     points: int = key(lambda name, value: checks.whole(name, value, 5), 101, help="Costs on the axis.")
-    turned: bool = key(flag, False, help="Control: cheap clients get the terms of dear ones.")
+    turned: bool = key(flag, False, help="Control: cheap clients get the terms of expensive ones.")
 
 
 def fig1_rows(shape: Shape, _: Results) -> list[Row]:

@@ -19,7 +19,7 @@ pays there (theory C6.4).
 
 dbar_j is the mean over j's samples of the loss difference l(w*) - l(W), clipped to +-B_l with B_l = min(B,
 C |w* - W|), which is free of private data given what was released, and no clip at all unless B is the
-smaller. Losses are never sent in clear: only the sum over j != k leaves the aggregation (erratum F-D3). The
+smaller. Single losses are never shown: only the sum over j != k leaves the aggregation (erratum F-D3). The
 regulariser knows no data, so it is neither clipped nor noised. The step length must know none either: the
 L_g of the samples at hand would tell their largest norm, so in its place stands mu + C^2/4, which is L_g
 for features of norm C/sqrt(2), unless a bound is known from elsewhere.
