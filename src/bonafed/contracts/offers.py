@@ -22,6 +22,7 @@ from bonafed.contracts.terms import EARNINGS, Earning, Reports, did_not_report
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.findings import Finding, Kind
+from bonafed.economics.money import units
 from bonafed.economics.registry import field, number_in_words, prior_in_words
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from
@@ -117,7 +118,8 @@ class OfferContract(ContractPerTurn):
         count, rng = min(self.clients, _LIARS), np.random.default_rng(0)
         profiles = [self.draw_costs(rng, count), np.zeros(count)]
         most, digits = self.most_spent, self.decimals
-        text = f"a run spends {most:,.{digits}f} at most, of {self.total_budget:,.{digits}f}"
+        whole = units(self.total_budget, digits) / 10**digits  # a sum that is not there is not shown
+        text = f"a run spends {most:,.{digits}f} at most, of {whole:,.{digits}f}"
         holds = most <= self.total_budget * (1 + _RTOL)
         capped = Finding("money", holds, text, most, kind=Kind.BUDGET, unit="money")
         return [*self.subject().search(profiles, _POINTS).findings, capped]
@@ -138,6 +140,11 @@ class OfferContract(ContractPerTurn):
         lies = "Every report gets the same terms."
         if lie is not None:
             lies = f"The best lie of {tries:,} tried, to state {lie:.6g}, gains {best:,.4g}."
+            if best <= 0:
+                lies = (
+                    f"No lie gains anything: of {tries:,} reports that lead to other terms, the best, "
+                    f"{lie:.6g}, loses {abs(best):,.4g}."
+                )
         kind = "" if self.is_posted else "if not kept out"  # by others who are in its place
         text = f"A client of cost {cost:g}{kind and ', ' + kind}: {terms}. {lies}"
         earning = Earning(kind, paid > 0, paid, left, lie, best + 0.0)  # never -0.0

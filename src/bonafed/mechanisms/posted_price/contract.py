@@ -103,7 +103,7 @@ class PostedPriceContract(OfferContract):
             "" if self.is_posted else f" Of more than {seats}, the first {seats} by name digest are in."
         )
         return (
-            f"At most {self.total_budget:,.{self.decimals}f} is spent, in every run.",
+            f"At most {self.most_spent:,.{self.decimals}f} is spent, in every run.",
             f"Whoever states a cost of at most {price} takes part in every round, and is paid {price} for "
             f"every delivery.{seated}",
         )

@@ -151,7 +151,7 @@ def test_what_a_participant_would_earn(cost, paid, left):
     assert (earning["admitted"], earning["paid"]) == (paid > 0, paid)
     assert earning["left"] == pytest.approx(left)
     assert earning["gain"] <= 0
-    assert "The best lie of" in str(document)
+    assert "No lie gains anything: of" in str(document)
     crowded = PostedPriceContract.of(Offer(50, seats=2), 5, 10).prospect(cost)
     assert crowded.data[EARNINGS][0]["kind"] == "if not kept out"
     assert "if not kept out" in str(crowded)
@@ -162,6 +162,15 @@ def test_the_first_line_of_a_quote_says_the_cap():
     document = SLICE.quote.answer(options)
     assert str(document).splitlines()[0] == "At most 50.00 is spent, in every run."
     assert document.files["contract"] == CONTRACT.content
+
+
+@pytest.mark.parametrize("cap", [50.005, 50.009, 50.0999])
+def test_no_sum_above_the_cap_is_shown(cap):
+    offer = PostedPriceContract.of(Offer(cap, decimals=2 if cap < 50.05 else 1), 5, 20)
+    (money,) = [finding for finding in offer.verify() if finding.claim == "money"]
+    for text in (*offer.promises()[:1], money.text):
+        assert not [word for word in text.replace(",", " ").split() if word[0] == "5" and float(word) > cap]
+    assert "At most 50.0" in offer.promises()[0]
 
 
 def test_a_comparison_posts_a_price_that_half_of_the_clients_take():
