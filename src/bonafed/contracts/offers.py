@@ -24,6 +24,7 @@ from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.findings import Finding, Kind
 from bonafed.economics.money import units
 from bonafed.economics.registry import field, number_in_words, prior_in_words
+from bonafed.errors import InvalidValue
 from bonafed.presentation.documents import Document, JSONObject, pairs
 from bonafed.sections import Section, named, section_from
 
@@ -98,6 +99,9 @@ class OfferContract(ContractPerTurn):
     def from_fields(cls, data: JSONObject) -> Self:
         names = [item.name for item in fields(cls.offer_kind) if item.name not in NOT_PUBLISHED]
         stated = {name: field(data, name, "contract") for name in names}
+        for name, value in stated.items():
+            if value is None:  # a config may leave a key open, a contract states all that terms follow from
+                raise InvalidValue(f"contract.{name}", "must be stated", "null")
         clients = checks.whole("contract.clients", field(data, "clients", "contract"), at_most=MOST_CLIENTS)
         rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
         offer = section_from(cls.offer_kind, "contract", stated)

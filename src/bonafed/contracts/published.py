@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -67,8 +68,10 @@ class PublishedContract(Shown, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if shared := SHARED & set(vars(cls)):
-            raise TypeError(f"{cls.__name__} must not override {', '.join(sorted(shared))}")
+        here = vars(PublishedContract)
+        shared = [name for name in sorted(SHARED) if getattr_static(cls, name) is not here[name]]
+        if shared:  # by its own body, or by a base that comes before this one
+            raise TypeError(f"{cls.__name__} must not override {', '.join(shared)}")
 
     # shared ---------------------------------------------------------------------------------------
 

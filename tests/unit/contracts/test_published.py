@@ -56,3 +56,5 @@ def test_formats_begin_at_1_and_no_other_version_is_read(kind):
 def test_whoever_overrides_what_is_shared_is_refused(name):
     with pytest.raises(TypeError, match=f"Own must not override {name}"):
         type("Own", (PublishedContract,), {name: None})
+    with pytest.raises(TypeError, match=f"Own must not override {name}"):
+        type("Own", (type("Before", (), {name: None}), PublishedContract), {})

@@ -120,8 +120,8 @@ def test_it_survives_its_file_and_cannot_be_edited():
         ("rounds", 10**9 + 1, "contract.rounds must not exceed 1000000000"),
         ("clients", 10**6 + 1, "contract.clients must not exceed 1000000"),
         ("price", -3, r"contract.price must be positive"),
-        ("price", None, r"contract.price must be a number"),
-        ("seats", None, r"contract.seats must be a number"),
+        ("price", None, r"contract.price must be stated"),
+        ("seats", None, r"contract.seats must be stated"),
         ("fee", 1, r"contract.fee must be absent"),
         ("cost_seed", 1, r"contract.cost_seed must be absent"),
         ("prior", {"kind": "psychic"}, "prior.kind must be one of"),
@@ -162,6 +162,12 @@ def test_the_first_line_of_a_quote_says_the_cap():
     document = SLICE.quote.answer(options)
     assert str(document).splitlines()[0] == "At most 50.00 is spent, in every run."
     assert document.files["contract"] == CONTRACT.content
+
+
+@pytest.mark.parametrize("name", ["cap", "price", "seats", "prior", "decimals", "clients", "rounds"])
+def test_a_contract_leaves_nothing_open(name):
+    with pytest.raises(InvalidValue, match=rf"^contract\.{name} must be "):
+        PostedPriceContract.from_json({**CONTRACT.to_json(), name: None})
 
 
 @pytest.mark.parametrize("cap", [50.005, 50.009, 50.0999])
